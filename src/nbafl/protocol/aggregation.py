@@ -1,0 +1,81 @@
+"""Clipping, noise and averaging: what happens to weight vectors between a client and the next broadcast."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def clip_factor(norm: Tensor, bound: float) -> Tensor:
+    """1 / max(1, |w|/C), Algorithm 1 line 8, from the norm alone."""
+    return (bound / norm).clamp(max=1.0)
+
+
+def clip(vector: Tensor, bound: float) -> Tensor:
+    """w / max(1, |w|/C), over the last dimension; a zero vector stays zero."""
+    return vector * clip_factor(torch.linalg.vector_norm(vector, dim=-1, keepdim=True), bound)
+
+
+def add_noise(vector: Tensor, sigma: float | Tensor, generator: torch.Generator) -> Tensor:
+    """vector + N(0, sigma^2 I). `sigma` may have one entry per row (a tensor of shape (clients, 1))."""
+    if not isinstance(sigma, Tensor) and sigma == 0:
+        return vector
+    noise = torch.randn(vector.shape, generator=generator, dtype=vector.dtype, device=vector.device)
+    return vector + sigma * noise
+
+
+def normalise(weights: np.ndarray) -> np.ndarray:
+    """p_i over those who answered: sums to 1."""
+    weights = np.asarray(weights, dtype=np.float64)
+    total = weights.sum()
+    if not (math.isfinite(total) and total > 0 and (weights >= 0).all()):
+        raise ValueError("aggregation weights must be non-negative and not all zero")
+    return weights / total
+
+
+def aggregate(uploads: Tensor, weights: np.ndarray | Tensor) -> Tensor:
+    """sum_i p_i w_i (eq. 1 of the paper), p renormalised over the uploads at hand; uploads has one row per client."""
+    shares = torch.as_tensor(normalise(np.asarray(weights)), dtype=uploads.dtype, device=uploads.device)
+    return shares @ uploads
+
+
+def summed_sigma(weights: np.ndarray, sigma_uplink: np.ndarray | float, sigma_downlink: float) -> float:
+    """Standard deviation of sum_i p_i n_i + n_D: the exact law of all of a round's noise, drawn at once."""
+    uplink = float(np.sum(np.square(np.asarray(weights) * np.asarray(sigma_uplink))))
+    return math.sqrt(uplink + sigma_downlink**2)
+
+
+def top_up_variance(
+    weights: np.ndarray,
+    sensitivity: np.ndarray,
+    sigma_uplink: np.ndarray,
+    sigma_downlink: float,
+    answered: np.ndarray,
+) -> float:
+    """Extra variance the server adds when only the clients in `answered` (a mask) sent something.
+
+    The weights of those who answered grow to p'_i = p_i / sum_S p, and with them Delta_D = max p_i Delta_i. The
+    server's own noise grows with Delta_D, and what the missing clients would have added to the aggregate is made up
+    for; with equal weights and no server noise this is sigma_U^2 (N - |S|) / |S|^2 (MATH section 3, dropouts).
+    """
+    planned, sigma_uplink = normalise(weights), np.broadcast_to(sigma_uplink, np.shape(weights))
+    answered = np.asarray(answered, dtype=bool)
+    actual = np.where(answered, planned, 0.0)
+    actual = normalise(actual)
+    growth = (np.max(actual * sensitivity) / np.max(planned * sensitivity)) ** 2
+    missing = growth * np.sum((planned * sigma_uplink) ** 2) - np.sum((actual * sigma_uplink) ** 2)
+    return float(max(0.0, sigma_downlink**2 * (growth - 1) + max(0.0, missing)))
+
+
+def server_step(
+    current: Tensor, aggregate: Tensor, velocity: Tensor | None, momentum: float
+) -> tuple[Tensor, Tensor | None]:
+    """The next broadcast from the noisy aggregate; momentum is post-processing and costs no privacy."""
+    if momentum == 0:
+        return aggregate, None
+    step = aggregate - current
+    velocity = step if velocity is None else momentum * velocity + step
+    return current + velocity, velocity

@@ -1,0 +1,35 @@
+"""A model's parameters as one vector of length d, and back.
+
+The protocol clips, noises and averages vectors; models keep named tensors. The order is that of
+`named_parameters()`; buffers are not part of the vector.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def flatten(model: nn.Module) -> Tensor:
+    """The parameters of a model as one vector (a copy)."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def unflatten(vector: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """Views into `vector`, named and shaped as the model's parameters (what torch.func.functional_call takes)."""
+    named, start = {}, 0
+    for name, parameter in model.named_parameters():
+        named[name] = vector[start : start + parameter.numel()].view(parameter.shape)
+        start += parameter.numel()
+    if start != vector.numel():
+        raise ValueError(f"the model has {start} parameters, the vector {vector.numel()} entries")
+    return named
+
+
+def load(vector: Tensor, model: nn.Module) -> nn.Module:
+    """Write a vector into a model's parameters, in place."""
+    with torch.no_grad():
+        views = unflatten(vector, model)
+        for name, parameter in model.named_parameters():
+            parameter.copy_(views[name])
+    return model
