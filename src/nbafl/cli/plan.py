@@ -1,0 +1,51 @@
+"""`nbafl plan`: what noise a federation needs, what that noise is worth against each adversary, and which T and K suit."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from nbafl.cli.options import plan_of, with_plan_options
+
+HELP = """Say how much noise a federation needs and what it guarantees, before anything is trained.
+
+Examples:
+
+  nbafl plan                                        the paper's setting, exact noise
+
+  nbafl plan --calibration paper                    the paper's own rule, and what it is really worth
+
+  nbafl plan --epsilon 1 --delta 1e-5 --sensitivity gradient --samples 1200
+
+  nbafl plan --bounds                               convergence bounds, best T and K
+"""
+
+
+@with_plan_options
+def plan(
+    given: dict[str, Any],
+    bounds: Annotated[bool, typer.Option("--bounds", help="Add convergence bounds, best T and K.")] = False,
+    constants: Annotated[
+        str | None, typer.Option(help="Constants of the loss from an earlier pilot.", metavar="FILE")
+    ] = None,
+    save: Annotated[str | None, typer.Option(help="Write the plan as TOML.", metavar="FILE")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    from nbafl.cli.tables import print_plan
+
+    described = plan_of(given)
+    summary = described.summary()
+    if bounds or constants:
+        from nbafl.theory.planning import plan_bounds
+
+        summary |= plan_bounds(described, constants)
+    if save:
+        from nbafl.durable import write_text
+
+        write_text(save, described.to_toml())
+    if as_json:
+        print(json.dumps(summary, indent=2, allow_nan=False))
+    else:
+        print_plan(described, summary)

@@ -1,0 +1,1 @@
+"""Reports: a run as one self-contained HTML page."""

@@ -1,0 +1,105 @@
+"""The pictures of a run, each as an SVG string that can stand inside a page.
+
+Colours are Okabe and Ito's, told apart by colour-blind readers; line styles differ too, so that grey print works.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+
+Lines = Sequence[dict[str, Any]]
+
+
+def draw_all(metrics: Lines, noise: dict[str, Any]) -> dict[str, str]:
+    """Every picture that this run has data for, by its title."""
+    pictures = {
+        "Loss by round": _curves(metrics, "loss (mean per record)", LOSSES),
+        "Accuracy by round": _curves(metrics, "accuracy (share of records)", ACCURACIES),
+        "Spread between clients": _client_spread(metrics),
+        "Size of the model and of the noise": _norms(metrics, noise),
+        "Uploads that were clipped": _curves(metrics, "share of uploads", CLIPPED),
+    }
+    return {title: svg for title, svg in pictures.items() if svg}
+
+
+LOSSES = (("train_loss", "training records", BLUE, "-"), ("test_loss", "test records", ORANGE, "--"))
+ACCURACIES = (("train_accuracy", "training records", BLUE, "-"), ("test_accuracy", "test records", ORANGE, "--"))
+CLIPPED = (("clipped_fraction", "norm above the bound before clipping", RED, "-"),)
+
+
+def _curves(metrics: Lines, label: str, series: Sequence[tuple[str, str, str, str]]) -> str | None:
+    figure, axes = _canvas(label)
+    drawn = [_line(axes, metrics, *each) for each in series]
+    return _as_svg(figure, axes) if any(drawn) else _discard(figure)
+
+
+def _client_spread(metrics: Lines) -> str | None:
+    figure, axes = _canvas("accuracy (share of a client's records)")
+    mean = _line(axes, metrics, "mean_client_accuracy", "mean over clients", BLUE, "-")
+    worst = _line(axes, metrics, "worst_client_accuracy", "worst client", RED, ":")
+    if not (mean and worst):
+        return _discard(figure)
+    rounds, means = _points(metrics, "mean_client_accuracy")
+    _, worsts = _points(metrics, "worst_client_accuracy")
+    if len(means) == len(worsts):
+        axes.fill_between(rounds, worsts, means, color=BLUE, alpha=0.12, linewidth=0)
+    return _as_svg(figure, axes)
+
+
+def _norms(metrics: Lines, noise: dict[str, Any]) -> str | None:
+    figure, axes = _canvas("Euclidean norm")
+    drawn = [
+        _line(axes, metrics, "broadcast_norm", "broadcast model", BLUE, "-"),
+        _line(axes, metrics, "upload_norm", "an upload before noise (mean)", GREEN, "--"),
+    ]
+    if noise.get("aggregate_norm"):
+        axes.axhline(noise["aggregate_norm"], color=RED, linestyle=":", label="noise in the broadcast (expected)")
+    return _as_svg(figure, axes) if any(drawn) else _discard(figure)
+
+
+def _canvas(label: str) -> tuple[Figure, Axes]:
+    figure, axes = plt.subplots(figsize=(5.6, 3.4))
+    axes.set_xlabel("round (aggregation)")
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    return figure, axes
+
+
+def _points(metrics: Lines, name: str) -> tuple[list[int], list[float]]:
+    found = [(line["round"], line[name]) for line in metrics if line.get(name) is not None]
+    return [at for at, _ in found], [value for _, value in found]
+
+
+def _line(axes: Axes, metrics: Lines, name: str, label: str, colour: str, style: str) -> bool:
+    rounds, values = _points(metrics, name)
+    if values:
+        marker = "o" if len(values) <= 40 else None
+        axes.plot(rounds, values, style, color=colour, marker=marker, markersize=3, label=label)
+    return bool(values)
+
+
+def _as_svg(figure: Figure, axes: Axes) -> str:
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _discard(figure: Figure) -> None:
+    plt.close(figure)
