@@ -1,0 +1,372 @@
+"""Whose data it is: N clients' records as one shared storage and, for each client, indices into it.
+
+Nothing here trains. A Federation is built once (from embedded MNIST, arrays, CSV files or torch Datasets),
+checked once, and then only read; every constructor refuses unusable data in one sentence that names the client
+and the row.
+
+Algorithm 1 ends a round with a local test on each client. Clients built with `local_test` set a part of their
+own records aside for it; by default none do, because the paper trains on everything, and the step then measures
+a client on the records it trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import numpy as np
+
+from nbafl.data import mnist
+from nbafl.data import partition as dealing
+from nbafl.data.checks import Arrays, check_alike, check_pair, targets, task_of
+from nbafl.data.partition import Dealt, Parts, Repeated
+from nbafl.errors import DataError, UsageError
+
+
+class Numbered(Sequence[str]):
+    """The names `client 0`, `client 1`, … without holding a million strings."""
+
+    def __init__(self, count: int) -> None:
+        self._numbers = range(count)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(f"client {number}" for number in self._numbers[index])
+        return f"client {self._numbers[index]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Shared storage plus indices, so that N may be a million."""
+
+    x: np.ndarray
+    """Records of all clients, (M, *shape) float32."""
+    y: np.ndarray
+    """Targets, (M,): int64 classes or float32 numbers."""
+    train: Parts
+    """Record indices of each client: 2-D when sizes are equal, a tuple of arrays when not, or `Repeated`."""
+    local_test: Parts | None
+    """Record indices of each client's local test part, or None."""
+    test: Arrays | None
+    """The common test set (x, y), or None."""
+    task: str
+    """`classification` or `regression`."""
+    outputs: int
+    """Number of classes; 1 for regression."""
+    names: Sequence[str]
+    """One name per client (the file's name where it came from a file)."""
+    classes: tuple[str, ...] | None = None
+    """Names of the classes where the data had names."""
+
+    @property
+    def clients(self) -> int:
+        """N, the number of clients."""
+        return len(self.train)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of training records of each client, (N,); takes no memory when all are equal."""
+        if isinstance(self.train, tuple):
+            return np.array([len(part) for part in self.train], dtype=np.int64)
+        each = self.train.samples if isinstance(self.train, Repeated) else self.train.shape[1]
+        return np.broadcast_to(np.int64(each), (self.clients,))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record's features."""
+        return self.x.shape[1:]
+
+    def records(self, clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray | list[np.ndarray]:
+        """Training records of the given clients (all by default): (len, m), or a list where sizes differ."""
+        return _pick(self.train, clients, self.clients)
+
+    def local_records(
+        self, clients: Sequence[int] | np.ndarray | None = None
+    ) -> np.ndarray | list[np.ndarray]:
+        """Records the given clients test on locally: their local test part, or what they trained on."""
+        return _pick(self.train if self.local_test is None else self.local_test, clients, self.clients)
+
+    def client(self, number: int) -> Arrays:
+        """The training data (x, y) of one client, as copies."""
+        index = self.train[number]
+        return self.x[index], self.y[index]
+
+    @classmethod
+    def mnist(
+        cls,
+        clients: int | None = None,
+        samples: int | None = None,
+        partition: str = "iid",
+        seed: int = 0,
+        sizes: Sequence[int] | np.ndarray | None = None,
+        local_test: float | int = 0,
+    ) -> Federation:
+        """Embedded MNIST dealt to `clients` [50] with `samples` [100] records each, or with given `sizes`.
+
+        `local_test` (a fraction, or a number of records) comes out of each client's own records. The test set
+        is all 10,000 test digits.
+        """
+        if sizes is None:
+            clients = 50 if clients is None else clients
+            samples = 100 if samples is None else samples
+        digits = mnist.train()
+        train, local = _deal(
+            digits.labels,
+            clients=clients,
+            samples=samples,
+            spec=partition,
+            seed=seed,
+            sizes=sizes,
+            local_test=local_test,
+        )
+        order, train, local = _compact(train, local)
+        return cls(
+            x=digits.pixels(order),
+            y=digits.classes(order),
+            train=train,
+            local_test=local,
+            test=(mnist.test().pixels(), mnist.test().classes()),
+            task="classification",
+            outputs=mnist.CLASSES,
+            names=Numbered(len(train)),
+        )
+
+    @classmethod
+    def population(cls, clients: int = 1_000_000, samples: int = 10, seed: int = 0) -> Federation:
+        """Up to millions of clients over embedded MNIST, each with `samples` digits drawn WITH repetition.
+
+        Clients may share records. A client's records are computed when asked for: memory does not grow with N.
+        """
+        if clients < 1:
+            raise UsageError("clients", clients, "at least 1")
+        if samples < 1:
+            raise UsageError("samples", samples, "at least 1")
+        digits = mnist.train()
+        return cls(
+            x=digits.pixels(),
+            y=digits.classes(),
+            train=Repeated(clients, samples, len(digits.labels), dealing.check_seed(seed)),
+            local_test=None,
+            test=(mnist.test().pixels(), mnist.test().classes()),
+            task="classification",
+            outputs=mnist.CLASSES,
+            names=Numbered(clients),
+        )
+
+    @classmethod
+    def partitioned(
+        cls,
+        x: Any,
+        y: Any,
+        *,
+        clients: int | None = None,
+        samples: int | None = None,
+        partition: str = "iid",
+        seed: int = 0,
+        sizes: Sequence[int] | np.ndarray | None = None,
+        local_test: float | int = 0,
+        test: tuple[Any, Any] | None = None,
+        outputs: int | None = None,
+    ) -> Federation:
+        """One data set of your own, dealt to clients as `mnist` deals the digits."""
+        pool = cls.from_arrays([(x, y)], test=test, outputs=outputs, names=["the data set"])
+        if sizes is None and samples is None and clients is not None:
+            samples = len(pool.y) // max(clients, 1)
+        train, local = _deal(
+            pool.y,
+            clients=clients,
+            samples=samples,
+            spec=partition,
+            seed=seed,
+            sizes=sizes,
+            local_test=local_test,
+        )
+        order, train, local = _compact(train, local)
+        return replace(
+            pool, x=pool.x[order], y=pool.y[order], train=train, local_test=local, names=Numbered(len(train))
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Sequence[tuple[Any, Any]],
+        test: tuple[Any, Any] | None = None,
+        local_test: Sequence[tuple[Any, Any]] | float | int = 0,
+        *,
+        seed: int = 0,
+        task: str | None = None,
+        outputs: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Federation:
+        """Clients given as (x, y) pairs of arrays or tensors, one pair a client.
+
+        Whole-number targets are classes 0 … outputs−1 and decimal ones a regression, unless `task` says
+        otherwise. `local_test` is a list of (x, y) pairs, one a client, or a fraction or number of each
+        client's own records.
+        """
+        if not len(clients):
+            raise DataError("The federation has no clients; give at least one (x, y) pair.")
+        labelled = Numbered(len(clients)) if names is None else tuple(names)
+        if len(labelled) != len(clients):
+            raise UsageError("names", len(labelled), f"{len(clients)} names, one per client")
+        parts = [check_pair(name, pair) for name, pair in zip(labelled, clients, strict=True)]
+        if isinstance(local_test, Sequence):
+            if len(local_test) != len(clients):
+                raise UsageError("local_test", len(local_test), f"{len(clients)} pairs, one per client")
+            parts += [
+                check_pair(f"the local test of {n}", p) for n, p in zip(labelled, local_test, strict=True)
+            ]
+        if test is not None:
+            parts.append(check_pair("the test set", test))
+        check_alike(parts)
+        task = task_of(parts, task)
+        y, outputs = targets(parts, task, outputs)
+        x = [part.x for part in parts]
+        common = None if test is None else (x.pop(), y.pop())
+        own = _consecutive([len(part) for part in x])
+        train = dealing.stack(own[: len(clients)])
+        local: Dealt | None
+        if isinstance(local_test, Sequence):
+            local = dealing.stack(own[len(clients) :])
+        else:
+            train, local = _set_aside(train, local_test, seed)
+        return cls(np.concatenate(x), np.concatenate(y), train, local, common, task, outputs, labelled)
+
+    @classmethod
+    def from_datasets(
+        cls,
+        datasets: Sequence[Any],
+        test: Any | None = None,
+        local_test: Sequence[Any] | float | int = 0,
+        *,
+        seed: int = 0,
+        task: str | None = None,
+        outputs: int | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Federation:
+        """Clients given as torch Datasets, or anything with a length that gives (x, y) by index."""
+        local: Any = local_test
+        if isinstance(local_test, Sequence):
+            local = [_gather(data, f"the local test of client {i}") for i, data in enumerate(local_test)]
+        return cls.from_arrays(
+            [_gather(data, f"client {i}") for i, data in enumerate(datasets)],
+            test=None if test is None else _gather(test, "the test set"),
+            local_test=local,
+            seed=seed,
+            task=task,
+            outputs=outputs,
+            names=names,
+        )
+
+    def holdout(self, fraction: float, seed: int = 0) -> Federation:
+        """The same federation, its test set replaced by a `fraction` of every client's TRAINING records.
+
+        Hyper-parameters chosen on it never see the test set. The clients train on what is left.
+        """
+        if not 0 < fraction < 1:
+            raise UsageError("holdout fraction", fraction, "between 0 and 1, both excluded")
+        if isinstance(self.train, Repeated):
+            return self._holdout_of_pool(self.train, fraction, seed)
+        counts = np.minimum(np.rint(fraction * self.sizes).astype(np.int64), self.sizes - 1)
+        if not counts.any():
+            raise UsageError("holdout fraction", fraction, "large enough to take one record from some client")
+        kept, taken = dealing.hold_out(self.train, counts, seed)
+        chosen = np.concatenate(list(taken))
+        return replace(self, train=kept, test=(self.x[chosen], self.y[chosen]))
+
+    def _holdout_of_pool(self, train: Repeated, fraction: float, seed: int) -> Federation:
+        """Clients of a population share records, so the part is taken out of the storage they draw from."""
+        order = np.random.default_rng([dealing.check_seed(seed), 1]).permutation(train.pool)
+        count = int(np.clip(round(fraction * train.pool), 1, train.pool - 1))
+        chosen, rest = order[:count], np.sort(order[count:])
+        return replace(
+            self,
+            x=self.x[rest],
+            y=self.y[rest],
+            train=replace(train, pool=len(rest)),
+            test=(self.x[chosen], self.y[chosen]),
+        )
+
+
+def _pick(
+    parts: Parts, clients: Sequence[int] | np.ndarray | None, count: int
+) -> np.ndarray | list[np.ndarray]:
+    if clients is None:
+        clients = np.arange(count)
+    if isinstance(parts, tuple):
+        return [parts[client] for client in clients]
+    return parts[np.asarray(clients, dtype=np.int64)]
+
+
+def _deal(
+    labels: np.ndarray,
+    clients: int | None,
+    samples: int | None,
+    spec: str,
+    seed: int,
+    sizes: Sequence[int] | np.ndarray | None,
+    local_test: float | int,
+) -> tuple[Dealt, Dealt | None]:
+    """Train and local test records of every client, dealt from one labelled data set."""
+    way = dealing.parse(spec)
+    wanted = dealing.client_sizes(clients, samples, sizes, available=len(labels))
+    return _set_aside(dealing.split(way, labels, wanted, seed), local_test, seed)
+
+
+def _set_aside(parts: Dealt, local_test: float | int, seed: int) -> tuple[Dealt, Dealt | None]:
+    """Split every client's records into train and local test: a fraction below 1, or a number of records."""
+    if local_test == 0:
+        return parts, None
+    sizes = np.array([len(part) for part in parts])
+    if 0 < local_test < 1:
+        counts = np.maximum(np.rint(local_test * sizes).astype(np.int64), 1)
+    elif local_test >= 1 and float(local_test).is_integer():
+        counts = np.full(len(sizes), int(local_test))
+    else:
+        raise UsageError(
+            "local_test", local_test, "0, a fraction between 0 and 1, or a whole number of records"
+        )
+    if (counts >= sizes).any():
+        short = int(np.argmax(counts >= sizes))
+        rule = f"small enough to leave client {short}, who has {sizes[short]} records, one to train on"
+        raise UsageError("local_test", local_test, rule)
+    return dealing.hold_out(parts, counts, seed)
+
+
+def _compact(train: Dealt, local: Dealt | None) -> tuple[np.ndarray, Dealt, Dealt | None]:
+    """The records in use in the order of the clients, and the parts as indices into that order.
+
+    The storage then holds nothing that nobody owns, and equal clients lie in it as one (N, m) block.
+    """
+    parts = [*train, *(local if local is not None else ())]
+    own = _consecutive([len(part) for part in parts])
+    new_local = None if local is None else dealing.stack(own[len(train) :])
+    return np.concatenate(parts), dealing.stack(own[: len(train)]), new_local
+
+
+def _consecutive(lengths: Sequence[int]) -> list[np.ndarray]:
+    """Index ranges that follow one another."""
+    ends = np.cumsum(lengths)
+    return [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+
+
+def _gather(data: Any, name: str) -> tuple[Any, Any]:
+    """All of a map-style Dataset as two arrays; a TensorDataset already holds them."""
+    tensors = getattr(data, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        return tensors[0], tensors[1]
+    try:
+        items = [data[row] for row in range(len(data))]
+        return np.stack([np.asarray(x) for x, _ in items]), np.array([np.asarray(y) for _, y in items])
+    except (TypeError, ValueError, KeyError) as error:
+        raise DataError(
+            f"The data set of {name} must have a length and give (x, y) by index ({error})."
+        ) from None
