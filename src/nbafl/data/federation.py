@@ -1,12 +1,12 @@
 """Whose data it is: N clients' records as one shared storage and, for each client, indices into it.
 
 Nothing here trains. A Federation is built once (from embedded MNIST, arrays, CSV files or torch Datasets),
-checked once, and then only read; every constructor refuses unusable data in one sentence that names the client
-and the row.
+checked once, and then only read; every constructor refuses unusable data in one sentence that names the
+client and the row.
 
 Algorithm 1 ends a round with a local test on each client. Clients built with `local_test` set a part of their
-own records aside for it; by default none do, because the paper trains on everything, and the step then measures
-a client on the records it trained on.
+own records aside for it; by default none do, because the paper trains on everything, and the step then
+measures a client on the records it trained on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Numbered(Sequence[str]):
         return f"client {self._numbers[index]}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation:
     """Shared storage plus indices, so that N may be a million."""
 
@@ -65,6 +65,14 @@ class Federation:
     """One name per client (the file's name where it came from a file)."""
     classes: tuple[str, ...] | None = None
     """Names of the classes where the data had names."""
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        held = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
+        return (
+            f"Federation({self.clients} clients of {held} records, shape {self.shape}, "
+            f"{self.task}, {self.outputs} outputs)"
+        )
 
     @property
     def clients(self) -> int:
@@ -143,7 +151,7 @@ class Federation:
     def population(cls, clients: int = 1_000_000, samples: int = 10, seed: int = 0) -> Federation:
         """Up to millions of clients over embedded MNIST, each with `samples` digits drawn WITH repetition.
 
-        Clients may share records. A client's records are computed when asked for: memory does not grow with N.
+        Clients may share records. A client's records are computed when asked for: memory does not grow.
         """
         if clients < 1:
             raise UsageError("clients", clients, "at least 1")

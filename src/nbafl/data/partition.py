@@ -1,9 +1,9 @@
 """Who gets which records when one data set is to be split over many clients.
 
 A partition deals record indices, never the records themselves: disjoint clients, exactly the sizes asked for,
-and the same deal for the same seed. `iid` deals at random, `dirichlet:ALPHA` gives every client its own mix of
-classes, and `shards:S` gives every client S runs of the records sorted by label. `Repeated` is the one place
-where clients may share records: a population larger than the data set, whose records are computed from the
+and the same deal for the same seed. `iid` deals at random, `dirichlet:ALPHA` gives every client its own mix
+of classes, and `shards:S` gives every client S runs of the records sorted by label. `Repeated` is the one
+place where clients may share records: a population larger than the data set, whose records are computed from the
 client's number when asked for.
 """
 
@@ -143,7 +143,13 @@ def _shards(labels: np.ndarray, sizes: np.ndarray, per_client: int, rng: np.rand
     length = sizes[owner] // per_client + (slot < sizes[owner] % per_client)
     dealt = rng.permutation(len(owner))  # the order in which runs are cut off the sorted list
     owner_of_record = np.repeat(owner[dealt], length[dealt])
-    return cut(ordered[np.argsort(owner_of_record, kind="stable")], sizes)
+    return _hand_over(ordered, owner_of_record, sizes, rng)
+
+
+def _hand_over(records: np.ndarray, owner: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> Dealt:
+    """Group records by owner, in random order within each so that minibatches are mixed."""
+    mixed = rng.permutation(len(records))
+    return cut(records[mixed[np.argsort(owner[mixed], kind="stable")]], sizes)
 
 
 def _dirichlet(labels: np.ndarray, sizes: np.ndarray, alpha: float, rng: np.random.Generator) -> Dealt:
@@ -157,12 +163,10 @@ def _dirichlet(labels: np.ndarray, sizes: np.ndarray, alpha: float, rng: np.rand
     supply = np.bincount(class_of_record)
     mix = rng.dirichlet(alpha * len(classes) * supply / supply.sum(), size=len(sizes))
     counts = _fill(mix, sizes, supply, rng)
-    taken = []
-    for c in range(len(classes)):
-        pool = rng.permutation(np.flatnonzero(class_of_record == c))[: counts[:, c].sum()]
-        taken.append(pool)
-    owner = np.concatenate([np.repeat(np.arange(len(sizes)), counts[:, c]) for c in range(len(classes))])
-    return cut(np.concatenate(taken)[np.argsort(owner, kind="stable")], sizes)
+    pools = [rng.permutation(np.flatnonzero(class_of_record == c)) for c in range(len(classes))]
+    taken = [pool[:count] for pool, count in zip(pools, counts.sum(axis=0), strict=True)]
+    owner = np.concatenate([np.repeat(np.arange(len(sizes)), column) for column in counts.T])
+    return _hand_over(np.concatenate(taken), owner, sizes, rng)
 
 
 def _fill(mix: np.ndarray, sizes: np.ndarray, supply: np.ndarray, rng: np.random.Generator) -> np.ndarray:
