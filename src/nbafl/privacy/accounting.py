@@ -1,0 +1,92 @@
+"""From noise to guarantee: what a run with a given noise spends against a given adversary.
+
+With every client in every round the whole run is one Gaussian release and the answer is exact. With K of N drawn,
+a record's client takes part r times with r ~ Binomial(T, K/N), and whether it did shows in the broadcast; so nothing
+is amplified, and δ(ε) is the mean over r of what r rounds give (MATH.md, section 3). Only the client unit against an
+adversary that cannot tell who took part is amplified; that is `subsampling`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import logsumexp
+from scipy.stats import binom
+
+from nbafl.errors import UsageError
+from nbafl.privacy import subsampling
+from nbafl.privacy.adversary import BROADCAST, Adversary, Noise, Release
+from nbafl.privacy.gaussian import check_delta, gdp_delta, gdp_epsilon, log_gdp_delta
+
+
+def epsilon_spent(release: Release, noise: Noise, adversary: Adversary, delta: float) -> float:
+    """The ε at δ that holds against the adversary; infinite where no ε does."""
+    check_delta(delta)
+    if release.everyone:
+        return gdp_epsilon(math.sqrt(adversary.cost(release, noise, release.rounds)), delta)
+    public = mixture_epsilon(*participation_costs(release, noise, adversary), delta)
+    if not subsampling.amplifies(release, noise, adversary):
+        return public
+    return min(public, subsampling.epsilon(release, noise, adversary, delta))
+
+
+def delta_spent(release: Release, noise: Noise, adversary: Adversary, epsilon: float) -> float:
+    """The δ at ε that holds against the adversary; 1 where nothing is protected."""
+    if release.everyone:
+        return gdp_delta(epsilon, math.sqrt(adversary.cost(release, noise, release.rounds)))
+    public = math.exp(log_mixture_delta(*participation_costs(release, noise, adversary), epsilon))
+    if not subsampling.amplifies(release, noise, adversary):
+        return public
+    return min(public, subsampling.delta(release, noise, adversary, epsilon))
+
+
+def paper_requirement(release: Release, noise: Noise, delta: float) -> dict[str, float]:
+    """ε of the paper's two requirements, each taken alone: L uploads; all broadcasts. Arithmetic, not guarantees."""
+    check_delta(delta)
+    with np.errstate(divide="ignore"):
+        mu = math.sqrt(release.exposures) * float(np.max(release.uplink / noise.sigma_uplink))
+    return {"uplink": gdp_epsilon(mu, delta), "downlink": epsilon_spent(release, noise, BROADCAST, delta)}
+
+
+def participation_weights(release: Release) -> tuple[np.ndarray, np.ndarray]:
+    """(r, ln Bin(r; T, K/N)) for every number r of rounds in which a client may find itself."""
+    participations = np.arange(release.rounds + 1)
+    return participations, binom.logpmf(participations, release.rounds, release.per_round / release.clients)
+
+
+def participation_costs(
+    release: Release, noise: Noise, adversary: Adversary
+) -> tuple[np.ndarray, np.ndarray]:
+    """(ln weight, μ) for every number of participations, the worst target at each."""
+    participations, log_weights = participation_weights(release)
+    return log_weights, np.sqrt(adversary.costs(release, noise, participations))
+
+
+def log_mixture_delta(log_weights: np.ndarray, mu: np.ndarray, epsilon: float) -> float:
+    """ln Σ_r Bin(r; T, q)·δ(ε; μ_r); 0 as soon as some number of participations is not protected at all."""
+    if np.isinf(mu).any():
+        return 0.0
+    return min(0.0, float(logsumexp(log_weights + log_gdp_delta(epsilon, mu))))
+
+
+def mixture_epsilon(log_weights: np.ndarray, mu: np.ndarray, delta: float) -> float:
+    """The ε at which the mixture over participations falls to δ."""
+    if np.isinf(mu).any():
+        # A δ above the chance of being drawn at all would "hold" with no noise whatever: that is not called private.
+        return math.inf
+    target = math.log(delta)
+    if log_mixture_delta(log_weights, mu, 0.0) <= target:
+        return 0.0
+    highest = gdp_epsilon(float(mu.max()), delta)
+    return float(
+        brentq(
+            lambda epsilon: log_mixture_delta(log_weights, mu, epsilon) - target,
+            0.0,
+            highest * (1 + 1e-9),
+            xtol=1e-13,
+        )
+    )

@@ -1,0 +1,254 @@
+"""Who is looking, what they see, and what a run costs against them.
+
+The cost of a run is μ²: squares add up over rounds (see `gaussian`). A round costs a target client one of three
+amounts, by what the adversary sees of it (MATH.md, section 3): the target's own upload (a), the broadcast and every
+other upload (c), or the broadcast alone (b), with a ≥ c ≥ b. An adversary is a rule for how many rounds of each
+kind there are. Clients may differ in Δ, weight and noise; equal ones are grouped, so a million clients cost no more
+than a few. Where K of N clients are drawn, the participants that protect the target least are assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nbafl.errors import UsageError
+from nbafl.privacy.sensitivity import Sensitivity, check_count
+
+
+@dataclass(frozen=True)
+class Release:
+    """What leaves the federation, apart from the noise."""
+
+    sensitivity: Sensitivity
+    weights: np.ndarray
+    rounds: int
+    per_round: int
+    exposures: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", np.asarray(self.weights, dtype=float))
+        if self.weights.shape != self.sensitivity.uplink.shape:
+            raise UsageError("weights", self.weights.shape, f"one number for each of {self.clients} clients")
+        if not (np.all(self.weights > 0) and abs(self.weights.sum() - 1) < 1e-6):
+            raise UsageError("weights", float(self.weights.sum()), "positive numbers that sum to 1")
+        check_count("rounds", self.rounds)
+        check_count("per_round", self.per_round)
+        check_count("exposures", self.exposures)
+        if self.per_round > self.clients:
+            raise UsageError("per_round", self.per_round, f"at most the number of clients, {self.clients}")
+        if self.exposures > self.rounds:
+            raise UsageError("exposures", self.exposures, f"at most the number of rounds, {self.rounds}")
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return self.sensitivity.clients
+
+    @property
+    def everyone(self) -> bool:
+        """Whether every client takes part in every round (K = N)."""
+        return self.per_round == self.clients
+
+    @property
+    def uplink(self) -> np.ndarray:
+        """Δ_U of each client as it counts here: a dropped client's slot is filled by another when K < N, so 2C."""
+        filled = self.sensitivity.adjacency == "drop" and not self.everyone
+        return self.sensitivity.uplink * (2.0 if filled else 1.0)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all clients have the same Δ_U and the same weight."""
+        return bool(np.ptp(self.weights) < 1e-12 * self.weights[0] and np.ptp(self.uplink) == 0)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations: σ_i of each client's upload, σ_D of the server."""
+
+    sigma_uplink: np.ndarray
+    sigma_downlink: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sigma_uplink", np.asarray(self.sigma_uplink, dtype=float))
+        if self.sigma_uplink.ndim != 1 or not np.all(self.sigma_uplink >= 0):
+            raise UsageError("sigma_uplink", self.sigma_uplink, "one number of at least 0 for each client")
+        if not self.sigma_downlink >= 0:
+            raise UsageError("sigma_downlink", self.sigma_downlink, "a number of at least 0")
+
+    def aggregate(self, release: Release) -> float:
+        """σ_A of the broadcast: σ_A² = (N/K)·Σp_i²σ_i² + σ_D², a mean over draws where clients differ and K < N."""
+        drawn = release.clients / release.per_round
+        return float(
+            np.sqrt(drawn * np.sum((release.weights * self.sigma_uplink) ** 2) + self.sigma_downlink**2)
+        )
+
+
+@dataclass(frozen=True)
+class RoundCosts:
+    """μ² that one round adds, for each kind of client that might be the worst target."""
+
+    upload: np.ndarray  # a: the target's upload is seen
+    tapped: np.ndarray  # c: the broadcast and all other uploads are seen
+    broadcast: np.ndarray  # b: the broadcast is seen, and colluders know their own noise
+    spread: np.ndarray  # rounds that can be tapped fully per tap of each other client; 1 when K = N
+
+    def worst(self) -> RoundCosts:
+        """Without the clients that cost no more than another one in every respect."""
+        keep = np.ones(len(self.upload), dtype=bool)
+        columns = np.stack([self.upload, self.tapped, self.broadcast, self.spread])
+        for champion in {int(np.argmax(column)) for column in columns}:
+            dominated = np.all(columns <= columns[:, [champion]], axis=0)
+            dominated[champion] = False
+            keep &= ~dominated | ~keep[champion]
+        return RoundCosts(*(column[keep] for column in columns))
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """A named view of the run; `sees` says in one sentence what it consists of."""
+
+    name: str
+    sees: str
+    uploads: str = "none"  # of the target: none | exposed (L of them) | all
+    others: str = (
+        "none"  # uploads of all other clients: none | same (L rounds) | spread (L of each, anywhere)
+    )
+    colluders: int = 0
+
+    @property
+    def sees_participation(self) -> bool:
+        """Whether it can tell who took part: whoever can tap uploads can also see that there was one."""
+        return self.uploads != "none" or self.others != "none"
+
+    def cost(self, release: Release, noise: Noise, participations: int) -> float:
+        """Worst μ² over target clients, for a run in which the target takes part `participations` times."""
+        return float(self.costs(release, noise, np.array([participations]))[0])
+
+    def costs(self, release: Release, noise: Noise, participations: np.ndarray) -> np.ndarray:
+        """`cost` for many numbers of participations at once."""
+        costs = round_costs(release, noise, self.colluders).worst()
+        # In slices, so that a million different clients over a thousand rounds still fit into memory.
+        slices = np.array_split(participations, 1 + len(participations) * len(costs.upload) // 2_000_000)
+        return np.concatenate([self._total(costs, release.exposures, part).max(axis=1) for part in slices])
+
+    def views(
+        self, exposures: int, rounds: np.ndarray, spread: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of so many rounds with the target: (its upload seen, all others tapped, only the broadcast seen)."""
+        uploads = {"none": 0 * rounds, "exposed": np.minimum(exposures, rounds), "all": rounds}[self.uploads]
+        taps = {"none": 0 * spread, "same": 0 * spread + exposures, "spread": exposures * spread}[self.others]
+        tapped = np.minimum(taps, rounds - uploads)
+        return uploads, tapped, rounds - uploads - tapped
+
+    def _total(self, costs: RoundCosts, exposures: int, participations: np.ndarray) -> np.ndarray:
+        """Rounds of each view times what one costs; a row for each participation, a column for each client."""
+        uploads, tapped, rest = self.views(exposures, participations[:, None].astype(float), costs.spread)
+        return _times(uploads, costs.upload) + _times(tapped, costs.tapped) + _times(rest, costs.broadcast)
+
+
+BROADCAST = Adversary("broadcast", "every broadcast of the server, and nothing else")
+TARGETED = Adversary(
+    "targeted", "every broadcast, and the target's uploads in up to L rounds of its choice", uploads="exposed"
+)
+EAVESDROPPER = Adversary(
+    "eavesdropper",
+    "every broadcast, the target's uploads in up to L rounds of its choice, and every other upload in up to L further "
+    "rounds in which the target takes part",
+    uploads="exposed",
+    others="same",
+)
+EAVESDROPPER_SPREAD = Adversary(
+    "eavesdropper-spread",
+    "every broadcast, and up to L uploads of each client, each in a round of its choice, whoever takes part when",
+    uploads="exposed",
+    others="spread",
+)
+CURIOUS_SERVER = Adversary(
+    "curious-server", "every upload of every client, and every broadcast", uploads="all"
+)
+
+STANDARD = (BROADCAST, TARGETED, EAVESDROPPER, CURIOUS_SERVER)
+NAMES = "broadcast, targeted, eavesdropper, eavesdropper-spread, curious-server or colluders:COUNT"
+
+
+def colluders(count: int) -> Adversary:
+    """`count` clients that pool what they know: every broadcast and their own noise, which they subtract."""
+    check_count("colluders", count)
+    sees = f"every broadcast, and the uploads and noise of {count} clients that work together against another one"
+    return Adversary(f"colluders:{count}", sees, colluders=count)
+
+
+def parse(name: str) -> Adversary:
+    """The adversary of that name, as a command line or a plan spells it."""
+    for known in (*STANDARD, EAVESDROPPER_SPREAD):
+        if name == known.name:
+            return known
+    kind, _, count = name.partition(":")
+    if kind == "colluders" and count.isdecimal() and int(count) > 0:
+        return colluders(int(count))
+    raise UsageError("adversary", name, NAMES)
+
+
+def round_costs(release: Release, noise: Noise, coalition: int = 0) -> RoundCosts:
+    """a, b and c of every kind of client, each with the participants that hide it least.
+
+    With P the participants and W = Σ_P p_i, the broadcast's sensitivity is p_jΔ_j/W and its noise Σ_P p_i²σ_i²/W² + σ_D²:
+    the smallest sums over the K − 1 others bound both. Colluders take out the largest of the others' noises.
+    """
+    if coalition >= release.clients:
+        raise UsageError(
+            "adversary", f"colluders:{coalition}", f"fewer colluders than the {release.clients} clients"
+        )
+    if len(noise.sigma_uplink) != release.clients:
+        raise UsageError(
+            "sigma_uplink", len(noise.sigma_uplink), f"one number for each of {release.clients} clients"
+        )
+    (delta, weight, sigma), counts = _groups(release.uplink, release.weights, noise.sigma_uplink)
+    others = release.per_round - 1
+    variance = (weight * sigma) ** 2
+    hiding = smallest_others(variance, counts, others)
+    honest = smallest_others(variance, counts, max(0, others - coalition))
+    server = (noise.sigma_downlink * (weight + smallest_others(weight, counts, others))) ** 2
+    everyone_else = np.sum(counts * variance) - variance
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return RoundCosts(
+            upload=(delta / sigma) ** 2,
+            tapped=(weight * delta) ** 2 / (variance + server),
+            broadcast=(weight * delta) ** 2 / (variance + honest + server),
+            spread=np.where(hiding > 0, everyone_else / hiding, 0.0),
+        )
+
+
+def smallest_others(values: np.ndarray, counts: np.ndarray, take: int) -> np.ndarray:
+    """For each group the sum of the `take` smallest values over all clients but one of that group."""
+    if take == 0:
+        return np.zeros(len(values))
+    order = np.argsort(values)
+    last = np.cumsum(counts[order])
+    sums = np.cumsum(counts[order] * values[order])
+
+    def smallest(number: int) -> tuple[float, float]:
+        group = int(np.searchsorted(last, number))
+        return float(sums[group] - (last[group] - number) * values[order][group]), float(values[order][group])
+
+    total, largest = smallest(take)
+    with_one_more, _ = smallest(take + 1)
+    return np.where(values <= largest, with_one_more - values, total)
+
+
+def _groups(*columns: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """The distinct rows of the columns, and how many clients have each."""
+    if all(np.ptp(column) == 0 for column in columns):
+        return [column[:1] for column in columns], np.array([len(columns[0])])
+    order = np.lexsort(columns)
+    ordered = [column[order] for column in columns]
+    starts = np.flatnonzero(np.r_[True, np.any([np.diff(column) != 0 for column in ordered], axis=0)])
+    return [column[starts] for column in ordered], np.diff(np.r_[starts, len(order)])
+
+
+def _times(number: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """number·cost, and 0 where there are none of them even if each would cost infinitely much."""
+    with np.errstate(invalid="ignore"):
+        return np.where(number > 0, number * cost, 0.0)

@@ -1,0 +1,223 @@
+"""From claim to noise: how much Gaussian noise each client and the server add for a given (ε, δ).
+
+Three rules. `paper` is the paper's as printed: the classical formula with c = sqrt(2 ln(1.25/δ)) outside the range it
+was proved for, composed linearly, one requirement for the uplink and one for the downlink. `separate` keeps the two
+requirements and makes the arithmetic exact; it shows what the classical formula costs, but bounds no adversary
+jointly. `exact` gives the least noise in the broadcast, σ_A, for which the named adversary is held to (ε, δ).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+
+from nbafl.errors import UsageError
+from nbafl.privacy import accounting, subsampling
+from nbafl.privacy.adversary import BROADCAST, Adversary, Noise, Release
+from nbafl.privacy.gaussian import check_delta, check_epsilon, gdp_mu
+from nbafl.privacy.sensitivity import downlink
+
+RULES = ("paper", "separate", "exact")
+
+
+def calibrate(rule: str, release: Release, epsilon: float, delta: float, adversary: Adversary) -> Noise:
+    """The noise of the named rule; only `exact` looks at the adversary."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    if rule == "paper":
+        return paper(release, epsilon, delta)
+    if rule == "separate":
+        return separate(release, epsilon, delta)
+    if rule == "exact":
+        return exact(release, epsilon, delta, adversary)
+    raise UsageError("calibration", rule, "paper, separate or exact")
+
+
+def paper(release: Release, epsilon: float, delta: float) -> Noise:
+    """The paper's noise as printed: σ_U = cLΔ_U/ε with the smallest client's Δ_U, and Theorem 1 or the K-lemma."""
+    c = math.sqrt(2 * math.log(1.25 / delta))
+    rounds, exposures, drawn = release.rounds, release.exposures, release.per_round
+    sensitivity = float(release.uplink.max())
+    if release.everyone:
+        excess = rounds**2 - exposures**2 * drawn  # Theorem 1: noise only if T > L√N
+    else:
+        excess = _lemma_excess(epsilon, rounds, exposures, drawn, release.clients)
+    sigma_downlink = c * sensitivity * math.sqrt(max(0.0, excess)) / (drawn * epsilon)
+    return Noise(np.full(release.clients, c * exposures * sensitivity / epsilon), sigma_downlink)
+
+
+def lemma_b(epsilon: float, rounds: int, per_round: int, clients: int) -> float | None:
+    """The K-lemma's b = −(T/ε)·ln(1 − N/K + (N/K)e^{−ε/T}), or None where T ≤ −ε/ln(1 − K/N) and it does not exist."""
+    argument = 1 + math.expm1(-epsilon / rounds) * clients / per_round
+    return -rounds / epsilon * math.log(argument) if argument > 0 else None
+
+
+def lemma_gamma(epsilon: float, exposures: int, per_round: int, clients: int) -> float:
+    """The K-lemma's γ = −ln(1 − K/N + (K/N)e^{−ε/(L√K)}); the server adds noise only if T > ε/γ."""
+    return -math.log1p(math.expm1(-epsilon / (exposures * math.sqrt(per_round))) * per_round / clients)
+
+
+def _lemma_excess(epsilon: float, rounds: int, exposures: int, per_round: int, clients: int) -> float:
+    """T²/b² − L²K where the K-lemma adds server noise, else 0; wherever T > ε/γ, b exists."""
+    b = lemma_b(epsilon, rounds, per_round, clients)
+    if b is None or rounds <= epsilon / lemma_gamma(epsilon, exposures, per_round, clients):
+        return 0.0
+    return rounds**2 / b**2 - exposures**2 * per_round
+
+
+def separate(release: Release, epsilon: float, delta: float) -> Noise:
+    """The paper's two requirements, each exact and each alone: L uploads, and T broadcasts. Not a guarantee."""
+    mu = gdp_mu(epsilon, delta)
+    sigma_uplink = release.uplink * math.sqrt(release.exposures) / mu
+    if release.everyone:
+        needed = release.rounds * downlink(release.uplink, release.weights) ** 2 / mu**2
+        sigma_downlink = math.sqrt(max(0.0, needed - np.sum((release.weights * sigma_uplink) ** 2)))
+        return Noise(sigma_uplink, sigma_downlink)
+
+    def excess(sigma: float) -> float:
+        return accounting.delta_spent(release, Noise(sigma_uplink, sigma), BROADCAST, epsilon) - delta
+
+    if excess(0.0) <= 0:
+        return Noise(sigma_uplink, 0.0)
+    high = float(sigma_uplink.max())
+    while excess(high) > 0:
+        high *= 2
+    return Noise(sigma_uplink, float(brentq(excess, 0.0, high, xtol=1e-12 * high)))
+
+
+def exact(release: Release, epsilon: float, delta: float, adversary: Adversary) -> Noise:
+    """The least σ_A² = Σp_i²σ_i² + σ_D² that holds the adversary to (ε, δ)."""
+    if release.everyone:
+        return _exact_everyone(release, gdp_mu(epsilon, delta), adversary)
+    return _exact_drawn(release, epsilon, delta, adversary)
+
+
+def _exact_everyone(release: Release, mu: float, adversary: Adversary) -> Noise:
+    """K = N. In x_i = (p_iσ_i)², k_i = (p_iΔ_i)², D = σ_D², A = Σx + D each client asks αk/x + βk/(x+D) + γk/A ≤ μ²."""
+    shares = (release.weights * release.uplink) ** 2
+    needed = release.rounds * float(shares.max()) / mu**2
+    if adversary.colluders:
+        # Noise of colluders is subtracted, the server's is not: the server alone adds what is needed.
+        return Noise(np.zeros(release.clients), math.sqrt(needed))
+    views = adversary.views(release.exposures, np.array([float(release.rounds)]), np.ones(1))
+    uploads, tapped, rest = (float(view[0]) for view in views)
+    if uploads == 0:
+        # Any split gives the same broadcast; noise at the clients is the one that protects the uploads as well.
+        return Noise(release.uplink * math.sqrt(needed / np.sum(shares)), 0.0)
+    if np.ptp(shares) <= 1e-12 * shares.max():
+        scale, ratio = _closed_form(release.clients, uploads, tapped, rest)
+        return Noise(release.uplink * scale / mu, math.sqrt(ratio * shares.max()) * scale / mu)
+    kinds, kind_of, counts = np.unique(shares, return_inverse=True, return_counts=True)
+    variances, server = _own_noise(kinds, counts, mu, uploads, tapped, rest)
+    return Noise(np.sqrt(variances[kind_of]) / release.weights, math.sqrt(server))
+
+
+def _closed_form(clients: int, uploads: float, tapped: float, rest: float) -> tuple[float, float]:
+    """(μσ_U/Δ_U, r = D/x) for constant p_iΔ_i: r = max(0, sqrt(L'(N−1)/L) − 1) (MATH.md, section 3)."""
+    ratio = max(0.0, math.sqrt(tapped * (clients - 1) / uploads) - 1)
+    return math.sqrt(uploads + tapped / (1 + ratio) + rest / (clients + ratio)), ratio
+
+
+def _own_noise(
+    shares: np.ndarray, counts: np.ndarray, mu: float, uploads: float, tapped: float, rest: float
+) -> tuple[np.ndarray, float]:
+    """(x_i, D) of least A where p_iΔ_i differ: a convex problem, solved for A at each D and then over D."""
+
+    def client_variances(aggregate: float, server: float) -> np.ndarray:
+        # The positive root of Rx² + (RD − (α+β)k)x − αkD = 0, in the form that does not cancel.
+        left = mu**2 - rest * shares / aggregate
+        linear = left * server - (uploads + tapped) * shares
+        root = np.sqrt(linear**2 + 4 * left * uploads * shares * server)
+        return np.where(
+            linear > 0, 2 * uploads * shares * server / (linear + root), (root - linear) / (2 * left)
+        )
+
+    def aggregate_for(server: float) -> float:
+        def excess(aggregate: float) -> float:
+            return float(counts @ client_variances(aggregate, server)) + server - aggregate
+
+        low = rest * shares.max() / mu**2
+        high = 2 * (low + server + float(counts @ shares) * (uploads + tapped) / mu**2)
+        while excess(high) > 0:
+            high *= 2
+        if rest == 0:
+            return excess(high) + high
+        return float(brentq(excess, low * (1 + 1e-13), high, xtol=1e-15 * high, rtol=1e-14))
+
+    none = aggregate_for(0.0)
+    server = 0.0
+    if tapped > 0:
+        best = minimize_scalar(
+            aggregate_for, bounds=(0.0, none), method="bounded", options={"xatol": 1e-9 * none}
+        )
+        server = float(best.x) if best.fun < none else 0.0
+    return client_variances(aggregate_for(server), server), server
+
+
+def _exact_drawn(release: Release, epsilon: float, delta: float, adversary: Adversary) -> Noise:
+    """K < N: σ_i ∝ Δ_i, the best ratio of server to client noise, and the scale at which the target δ is met."""
+    drawn = -math.expm1(release.rounds * math.log1p(-release.per_round / release.clients))
+    if delta >= drawn:
+        allowed = f"below {drawn:.6g}, the chance that a client is drawn at all, or no noise would be needed"
+        raise UsageError("delta", delta, allowed)
+    unit = downlink(release.uplink, release.weights) * release.clients / release.per_round
+
+    def noise_at(ratio: float) -> Noise:
+        return _scaled(release, epsilon, delta, adversary, Noise(release.uplink, unit * math.sqrt(ratio)))
+
+    if adversary.colluders:
+        return _scaled(release, epsilon, delta, adversary, Noise(np.zeros(release.clients), unit))
+    if adversary.others == "none":
+        return noise_at(0.0)
+    ratio = _minimise(
+        lambda log: noise_at(math.expm1(log)).aggregate(release), math.log1p(10 * release.clients)
+    )
+    return noise_at(math.expm1(ratio))
+
+
+def _scaled(release: Release, epsilon: float, delta: float, adversary: Adversary, shape: Noise) -> Noise:
+    """The smallest multiple of a noise that holds the adversary to (ε, δ)."""
+    log_weights, mu = accounting.participation_costs(release, shape, adversary)
+    log_delta = math.log(delta)
+
+    def public_excess(log_scale: float) -> float:
+        return accounting.log_mixture_delta(log_weights, mu * math.exp(-log_scale), epsilon) - log_delta
+
+    # All T participations bound the scale from above; from there it only goes down.
+    high = math.log(float(mu.max()) / gdp_mu(epsilon, delta)) + 1e-9
+    scale = _root_below(public_excess, high, 1e-13)
+    if subsampling.amplifies(release, shape, adversary):
+
+        def secret_excess(log_scale: float) -> float:
+            spent = accounting.delta_spent(release, _multiple(shape, math.exp(log_scale)), adversary, epsilon)
+            return math.log(max(spent, 1e-300)) - log_delta
+
+        scale = _root_below(secret_excess, scale + 1e-9, 1e-9)
+    return _multiple(shape, math.exp(scale))
+
+
+def _multiple(noise: Noise, scale: float) -> Noise:
+    return Noise(noise.sigma_uplink * scale, noise.sigma_downlink * scale)
+
+
+def _root_below(excess: Callable[[float], float], high: float, tolerance: float) -> float:
+    """The root of a decreasing function that is not positive at `high`."""
+    step = 0.25
+    low = high - step
+    while excess(low) <= 0:
+        high, step = low, 2 * step
+        low = high - step
+    return float(brentq(excess, low, high, xtol=tolerance))
+
+
+def _minimise(function: Callable[[float], float], high: float) -> float:
+    """The minimiser over [0, high]: a coarse grid finds the valley, a bounded search its floor."""
+    grid = np.linspace(0.0, high, 25)
+    values = [function(float(point)) for point in grid]
+    lowest = int(np.argmin(values))
+    bounds = (float(grid[max(0, lowest - 1)]), float(grid[min(24, lowest + 1)]))
+    best = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+    return float(best.x) if best.fun < values[lowest] else float(grid[lowest])

@@ -1,0 +1,97 @@
+"""Secrecy of who took part, when whole clients are protected and K of N are drawn each round.
+
+Replacing one client of N changes a round's broadcast only if that client was drawn. Whoever cannot tell faces, for a
+draw without replacement and a round that is μ-GDP (Balle, Barthe and Gaboardi 2018, Theorem 9),
+
+    δ_round(ε) = q·δ(ln(1 + (e^ε − 1)/q); μ)   for ε ≥ 0,   q = K/N,
+
+and, replacement being symmetric, δ_round(−ε) = 1 − e^{−ε} + e^{−ε}δ_round(ε). That curve has a dominating pair (Zhu,
+Dong and Wang 2022), which dp-accounting's connect-the-dots discretises from above and composes over T rounds.
+
+Who is amplified, and who is not:
+- `broadcast` is: it sees no upload. The premise is that the draw is kept secret from it.
+- `colluders:a` is, with q = K/(N − a): colluders know in which rounds they themselves were drawn, so the target
+  competes with the other N − a only; their noise is subtracted besides.
+- `targeted`, `eavesdropper` and `curious-server` are not: whoever sees an upload of a client knows that it took part,
+  and whoever can tap a channel may see that it is silent. Against them the number of participations is averaged over
+  as for records (`accounting`), which holds even if every draw is public.
+- Clients of unequal weight or noise are not: the theorem compares the target with whoever fills its slot, and that
+  changes all weights of the round.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from nbafl.privacy.adversary import Adversary, Noise, Release, round_costs
+from nbafl.privacy.gaussian import gdp_epsilon, log_gdp_delta
+
+# Mass beyond the grid of one round counts as lost outright; this keeps the sum over T rounds far below any δ in use.
+_TAIL = 1e-15
+_HALF_GRID = 20_000
+
+
+def amplifies(release: Release, noise: Noise, adversary: Adversary) -> bool:
+    """Whether the secrecy of the draw protects the unit of this release against the adversary."""
+    return (
+        release.sensitivity.unit == "client"
+        and not release.everyone
+        and not adversary.sees_participation
+        and release.equal
+        and bool(np.ptp(noise.sigma_uplink) == 0)
+        and release.per_round < release.clients - adversary.colluders
+    )
+
+
+def epsilon(release: Release, noise: Noise, adversary: Adversary, delta: float) -> float:
+    """ε at δ of T rounds with a secret draw."""
+    mu, q = _round(release, noise, adversary)
+    if math.isinf(mu):
+        return math.inf
+    losses = composed(mu, q, release.rounds)
+    return 0.0 if losses.get_delta_for_epsilon(0.0) <= delta else float(losses.get_epsilon_for_delta(delta))
+
+
+def delta(release: Release, noise: Noise, adversary: Adversary, epsilon: float) -> float:
+    """δ at ε of T rounds with a secret draw."""
+    mu, q = _round(release, noise, adversary)
+    if math.isinf(mu):
+        return 1.0
+    return min(1.0, float(composed(mu, q, release.rounds).get_delta_for_epsilon(epsilon)))
+
+
+@functools.lru_cache(maxsize=8)
+def composed(mu: float, q: float, rounds: int) -> PrivacyLossDistribution:
+    """The privacy loss of T rounds, each μ-GDP for those drawn, drawn with probability q without replacement."""
+    tail = _TAIL / rounds
+    highest = _amplified(gdp_epsilon(mu, min(tail / q, 0.5)), q)
+    step = highest / _HALF_GRID
+    grid = step * np.arange(_HALF_GRID + 1)
+    positive = np.exp(math.log(q) + log_gdp_delta(_unamplified(grid, q), mu))
+    negative = -np.expm1(-grid) + np.exp(-grid) * positive
+    curve = np.concatenate([negative[:0:-1], positive])
+    one_round = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -_HALF_GRID, _HALF_GRID, curve)
+    return PrivacyLossDistribution(one_round).self_compose(rounds)
+
+
+def _round(release: Release, noise: Noise, adversary: Adversary) -> tuple[float, float]:
+    """(μ of a round for a client that was drawn, chance of being drawn as the adversary knows it)."""
+    cost = float(round_costs(release, noise, adversary.colluders).broadcast.max())
+    return math.sqrt(cost), release.per_round / (release.clients - adversary.colluders)
+
+
+def _amplified(epsilon: float, q: float) -> float:
+    """ln(1 + q(e^ε − 1)), without overflow."""
+    return epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
+
+
+def _unamplified(epsilon: np.ndarray, q: float) -> np.ndarray:
+    """ln(1 + (e^ε − 1)/q), the inverse of `_amplified`, without overflow or cancellation."""
+    small = np.log1p(np.expm1(np.minimum(epsilon, 1.0)) / q)
+    large = epsilon - math.log(q) + np.log1p(-(1 - q) * np.exp(-epsilon))
+    return np.where(epsilon < 1, small, large)
