@@ -7,6 +7,7 @@ does in a round (`job`). It refuses what cannot be, in one sentence that names t
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -61,11 +62,15 @@ class Plan(BaseModel):
         10.0, gt=0, description="C, norm bound of the weights (paper, proximal) or of the update (client)"
     )
     record_clip: float = Field(1.0, gt=0, description="G, norm bound of each record's gradient (gradient)")
-    feature_norm: float | None = Field(None, gt=0, description="R, norm bound of (features, 1) of each record")
+    feature_norm: float | None = Field(
+        None, gt=0, description="R, norm bound of (features, 1) of each record"
+    )
     tolerance: float | None = Field(
         None, gt=0, description="solve the local problem to this gradient norm (proximal); unset: plain steps"
     )
-    adjacency: Literal["replace", "drop"] = Field("replace", description="what neighbouring data sets differ by")
+    adjacency: Literal["replace", "drop"] = Field(
+        "replace", description="what neighbouring data sets differ by"
+    )
     noise: bool = Field(True, description="false: no noise, clipping stays, no guarantee")
 
     model: str = Field("mlp", description="mlp, softmax, or package.module:factory")
@@ -76,7 +81,9 @@ class Plan(BaseModel):
     server_momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the server, after the noise")
     seed: int = Field(0, ge=0, lt=2**31, description="seed of data split, initial weights, draws and noise")
     device: Literal["cpu", "cuda", "auto"] = Field("auto", description="where to compute")
-    engine: Literal["auto", "dual", "plain", "vmap"] = Field("auto", description="how to compute; same result")
+    engine: Literal["auto", "dual", "plain", "vmap"] = Field(
+        "auto", description="how to compute; same result"
+    )
     eval_every: int = Field(1, ge=1, description="rounds between two evaluations")
 
     def __init__(self, **fields: Any) -> None:
@@ -92,9 +99,17 @@ class Plan(BaseModel):
         if self.sensitivity == "client":
             return self
         if self.adjacency == "drop":
-            raise UsageError("adjacency", "drop", f"replace under sensitivity {self.sensitivity} (a record is swapped)")
+            raise UsageError(
+                "adjacency", "drop", f"replace under sensitivity {self.sensitivity} (a record is swapped)"
+            )
         self.sensitivity_of()
         return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.digest() == other.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
 
     # --- what follows from the plan -------------------------------------------------------------------------
 
@@ -138,6 +153,10 @@ class Plan(BaseModel):
 
     def noise_scales(self) -> adversary.Noise:
         """sigma of each upload and of the broadcast; zero when the noise is switched off."""
+        return self._noise
+
+    @cached_property
+    def _noise(self) -> adversary.Noise:
         if not self.noise:
             return adversary.Noise(np.zeros(self.clients), 0.0)
         return self._calibrated(self.calibration)
@@ -146,7 +165,18 @@ class Plan(BaseModel):
         """epsilon at this plan's delta against each adversary; infinite where nothing holds."""
         return self._epsilons(self.release(), self.noise_scales())
 
-    def training(self) -> Training:
+    def epsilon_after(self, rounds_done: int) -> float:
+        """epsilon spent against this plan's adversary once so many rounds are over."""
+        if rounds_done == 0:
+            return 0.0
+        so_far = dataclasses.replace(
+            self.release(), rounds=rounds_done, exposures=min(self.exposures, rounds_done)
+        )
+        return accounting.epsilon_spent(
+            so_far, self.noise_scales(), adversary.parse(self.adversary), self.delta
+        )
+
+    def training(self, task: str = "classification") -> Training:
         """What one client does in one round."""
         return Training(
             rule=self.sensitivity,
@@ -157,13 +187,14 @@ class Plan(BaseModel):
             clip=self.clip,
             record_clip=self.record_clip,
             tolerance=self.tolerance,
+            loss="squared" if task == "regression" else "cross_entropy",
         )
 
-    def job(self) -> Job:
+    def job(self, task: str = "classification") -> Job:
         """This plan as the plain numbers a simulation needs."""
         noise = self.noise_scales()
         return Job(
-            training=self.training(),
+            training=self.training(task),
             rounds=self.rounds,
             per_round=self.drawn,
             sigma_uplink=_scalar_or_tuple(noise.sigma_uplink),
@@ -181,7 +212,7 @@ class Plan(BaseModel):
         return {
             "sensitivity": {
                 "uplink": float(sensitivity_of.uplink.max()),
-                "downlink": sensitivity.downlink(sensitivity_of.uplink, release.worst_weights()),
+                "downlink": _downlink(release),
             },
             "noise": noise_summary(noise, release),
             "claimed": {
@@ -204,7 +235,10 @@ class Plan(BaseModel):
     def paper_rule(self) -> dict[str, Any]:
         """What the paper's printed rule would have given at this plan's epsilon: its noise and its real worth."""
         release, noise = self.release(), self._calibrated("paper")
-        return {"noise": noise_summary(noise, release), "guarantee": self._with_delta(self._epsilons(release, noise))}
+        return {
+            "noise": noise_summary(noise, release),
+            "guarantee": self._with_delta(self._epsilons(release, noise)),
+        }
 
     def assumptions(self) -> list[str]:
         """Everything an epsilon of this plan rests on, as sentences."""
@@ -302,8 +336,15 @@ def noise_summary(noise: adversary.Noise, release: adversary.Release) -> dict[st
     return {
         "sigma_uplink": list(uplink) if isinstance(uplink, tuple) else uplink,
         "sigma_downlink": noise.sigma_downlink,
-        "sigma_aggregate": release.sigma_aggregate(noise),
+        "sigma_aggregate": noise.aggregate(release),
     }
+
+
+def _downlink(release: adversary.Release) -> float:
+    """Delta_D = max_i p_i Delta_U(i), the p_i shared among the K participants that leave client i the largest share."""
+    one_each = np.ones(release.clients, dtype=np.int64)
+    others = adversary.smallest_others(release.weights, one_each, release.per_round - 1)
+    return sensitivity.downlink(release.uplink, release.weights / (release.weights + others))
 
 
 def _with_dependent_defaults(fields: dict[str, Any]) -> dict[str, Any]:
@@ -333,20 +374,30 @@ def _check_counts(plan: Plan) -> None:
 def _gradient_sensitivity(plan: Plan) -> sensitivity.Sensitivity:
     if plan.local_steps != 1:
         raise UsageError(
-            "local_steps", plan.local_steps, "1 under sensitivity gradient (several un-noised steps have no bound)"
+            "local_steps",
+            plan.local_steps,
+            "1 under sensitivity gradient (several un-noised steps have no bound)",
         )
     if plan.batch is not None:
-        raise UsageError("batch", plan.batch, "unset under sensitivity gradient (the step averages all records)")
+        raise UsageError(
+            "batch", plan.batch, "unset under sensitivity gradient (the step averages all records)"
+        )
     return sensitivity.gradient(plan.record_clip, plan.client_sizes, plan.lr)
 
 
 def _proximal_sensitivity(plan: Plan) -> sensitivity.Sensitivity:
     if plan.model not in PROVEN_CONVEX_MODELS:
-        raise UsageError("model", plan.model, "softmax under sensitivity proximal (it needs a convex, Lipschitz loss)")
+        raise UsageError(
+            "model", plan.model, "softmax under sensitivity proximal (it needs a convex, Lipschitz loss)"
+        )
     if plan.feature_norm is None:
-        raise UsageError("feature_norm", None, "given under sensitivity proximal (unbounded features have no bound)")
+        raise UsageError(
+            "feature_norm", None, "given under sensitivity proximal (unbounded features have no bound)"
+        )
     if plan.batch is not None:
-        raise UsageError("batch", plan.batch, "unset under sensitivity proximal (the bound is for full batches)")
+        raise UsageError(
+            "batch", plan.batch, "unset under sensitivity proximal (the bound is for full batches)"
+        )
     lipschitz, smoothness = sensitivity.softmax_constants(plan.feature_norm)
     steps = None if plan.tolerance is not None else plan.local_steps
     return sensitivity.proximal(
@@ -382,7 +433,9 @@ def _warnings(plan: Plan) -> list[str]:
         )
     smallest = int(plan.client_sizes.min())
     if sensitivity_of.unit == "record" and plan.delta >= 1 / smallest:
-        found.append(f"delta {plan.delta:g} is not below 1/m = {1 / smallest:g}: releasing one record outright would pass.")
+        found.append(
+            f"delta {plan.delta:g} is not below 1/m = {1 / smallest:g}: releasing one record outright would pass."
+        )
     if plan.calibration == "paper" and plan.drawn < plan.clients:
         found.extend(_lemma_warnings(plan))
     if plan.drawn < plan.clients and adversary.parse(plan.adversary).name == "eavesdropper":
@@ -397,7 +450,7 @@ def _warnings(plan: Plan) -> list[str]:
 
 def _lemma_warnings(plan: Plan) -> list[str]:
     found = ["The K-random lemma claims an amplification that does not exist; see docs/errata.md."]
-    if calibration.lemma_b(plan.clients, plan.drawn, plan.rounds, plan.epsilon) is None:
+    if calibration.lemma_b(plan.epsilon, plan.rounds, plan.drawn, plan.clients) is None:
         found.append(
             "The lemma's b does not exist at these N, K, T and epsilon; as printed the rule falls to sigma_D = 0."
         )

@@ -110,14 +110,14 @@ class Run:
 def federation_of(plan: Plan) -> Federation:
     """The data a plan names."""
     if plan.dataset == "mnist":
-        federation = Federation.mnist(
-            clients=plan.clients, samples=plan.samples, partition=plan.partition, seed=plan.seed, sizes=plan.sizes
+        if plan.sizes is not None:
+            return Federation.mnist(sizes=plan.sizes, partition=plan.partition, seed=plan.seed)
+        return Federation.mnist(
+            clients=plan.clients, samples=plan.samples, partition=plan.partition, seed=plan.seed
         )
-    else:
-        if plan.target is None:
-            raise UsageError("target", None, "the name of the column to predict, for a folder of CSV files")
-        federation = Federation.from_csv(plan.dataset, target=plan.target, test=plan.test)
-    return federation
+    if plan.target is None:
+        raise UsageError("target", None, "the name of the column to predict, for a folder of CSV files")
+    return Federation.from_csv(plan.dataset, target=plan.target, test=plan.test)
 
 
 def simulate(
@@ -138,7 +138,9 @@ def simulate(
         federation = federation.with_features(plan.features, plan.feature_norm)
     if model is None or isinstance(model, str):
         model = build(model or plan.model, federation.shape, federation.outputs, plan.seed)
-    simulator = Simulator(federation, model, plan.job(), device=plan.device, engine=plan.engine)
+    simulator = Simulator(
+        federation, model, plan.job(federation.task), device=plan.device, engine=plan.engine
+    )
     path = _folder(plan, out, resume)
     with _locked(path):
         return _train(Run(path, plan), simulator, _fingerprint(plan, federation, model), resume, on_round)
@@ -163,7 +165,9 @@ def _train(run: Run, simulator: Simulator, fingerprint: str, resume: bool, on_ro
 
 def _finish(run: Run, simulator: Simulator) -> None:
     """The final model, the privacy statement and the report."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in simulator.module().state_dict().items()}
+    tensors = {
+        name: value.detach().cpu().contiguous() for name, value in simulator.module().state_dict().items()
+    }
     content = save(tensors, metadata={"plan": run.plan.digest()})
     write_privacy(run.path, run.plan, hashlib.sha256(content).hexdigest())
     write_bytes(run.path / "model.safetensors", content)
@@ -191,7 +195,9 @@ def _restore(run: Run, simulator: Simulator, fingerprint: str) -> None:
     content = state.read_bytes()
     metadata = _safetensors_metadata(content, state)
     if metadata.get("fingerprint") != fingerprint:
-        raise Refused(f"{str(run.path)!r} was made from other data or another model: it cannot be resumed with these.")
+        raise Refused(
+            f"{str(run.path)!r} was made from other data or another model: it cannot be resumed with these."
+        )
     simulator.restore(load(content))
     lines = [line for line in run.metrics if line["round"] <= simulator.round]
     write_text(run.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
@@ -228,18 +234,21 @@ def _fingerprint(plan: Plan, federation: Federation, model: nn.Module) -> str:
 
 def _folder(plan: Plan, out: str | Path | None, resume: bool) -> Path:
     """The run's folder: an existing run when resuming, otherwise one that holds no run yet."""
-    path = Path(out) if out is not None else _fresh_name(plan)
+    path = Path(out) if out is not None else fresh_folder(plan)
     if resume:
         Run.load(path)
     elif (path / "plan.toml").exists():
-        raise UsageError("out", str(path), "a folder without a run in it; use --resume to go on with that run")
+        raise UsageError(
+            "out", str(path), "a folder without a run in it; use --resume to go on with that run"
+        )
     elif path.exists() and not path.is_dir():
         raise UsageError("out", str(path), "a folder, not a file")
     (path / "checkpoint").mkdir(parents=True, exist_ok=True)
     return path
 
 
-def _fresh_name(plan: Plan) -> Path:
+def fresh_folder(plan: Plan) -> Path:
+    """A name under runs/ that nobody uses yet."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     worth = f"eps{plan.epsilon:g}" if plan.noise else "no-noise"
     base = Path("runs") / f"{stamp}-{Path(plan.dataset).name}-{worth}-{plan.calibration}"

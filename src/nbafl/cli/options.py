@@ -33,8 +33,12 @@ PLAN_OPTIONS: dict[str, Any] = {
     "per_round": _option(int, "K, clients drawn at random each round. [all]", _WHO),
     "rounds": _option(int, "T, aggregations. [25]", _WHO),
     "samples": _option(int, "Records of each client. [100]", _WHO),
-    "sizes": _option(str, "A file with one number of records per line, for unequal clients.", _WHO, metavar="FILE"),
-    "dataset": _option(str, "mnist, or a folder with one CSV file per client. [mnist]", _WHO, metavar="mnist|DIR"),
+    "sizes": _option(
+        str, "A file with one number of records per line, for unequal clients.", _WHO, metavar="FILE"
+    ),
+    "dataset": _option(
+        str, "mnist, or a folder with one CSV file per client. [mnist]", _WHO, metavar="mnist|DIR"
+    ),
     "target": _option(str, "Column to predict, for a folder of CSV files.", _WHO, metavar="COLUMN"),
     "test": _option(str, "CSV file with test records.", _WHO, metavar="FILE"),
     "partition": _option(str, "iid, dirichlet:ALPHA or shards:S. [iid]", _WHO),
@@ -56,7 +60,8 @@ PLAN_OPTIONS: dict[str, Any] = {
     "tolerance": _option(float, "Gradient norm the local problem is solved to, under proximal.", _PRIVACY),
     "adjacency": _option(str, "replace or drop. [replace]", _PRIVACY),
     "noise": Annotated[
-        bool | None, typer.Option("--noise/--no-noise", help="Noise on or off; clipping stays.", rich_help_panel=_PRIVACY)
+        bool | None,
+        typer.Option("--noise/--no-noise", help="Noise on or off; clipping stays.", rich_help_panel=_PRIVACY),
     ],
     "model": _option(str, "mlp, softmax or package.module:factory. [mlp]", _TRAINING),
     "local_steps": _option(int, "Optimiser steps of a client in a round. [5; 1 under gradient]", _TRAINING),
@@ -132,7 +137,9 @@ _DATA_FIELDS = {"dataset", "target", "test", "features", "feature_norm"}
 def _with_found_sizes(fields: dict[str, Any], sizes: list[int]) -> dict[str, Any]:
     """A folder of CSV files decides N and the sizes; a plan that says otherwise is refused."""
     if fields.get("clients", len(sizes)) != len(sizes):
-        raise UsageError("clients", fields["clients"], f"the number of files in {fields['dataset']!r} ({len(sizes)})")
+        raise UsageError(
+            "clients", fields["clients"], f"the number of files in {fields['dataset']!r} ({len(sizes)})"
+        )
     if list(fields.get("sizes") or sizes) != sizes:
         raise UsageError("sizes", fields["sizes"], f"what the files in {fields['dataset']!r} hold ({sizes})")
     return {**fields, "clients": len(sizes), "sizes": tuple(sizes)}

@@ -34,7 +34,9 @@ Examples:
 def run(
     given: dict[str, Any],
     out: Annotated[str | None, typer.Option(help="Folder of the run. [runs/NAME]", metavar="DIR")] = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with the run in this folder.", metavar="DIR")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     plan, federation, folder = _what_to_run(given, out, resume)
@@ -45,27 +47,34 @@ def run(
         _print_outcome(finished)
 
 
-def _what_to_run(
-    given: dict[str, Any], out: str | None, resume: str | None
-) -> tuple[Plan, Federation, str | None]:
+def _what_to_run(given: dict[str, Any], out: str | None, resume: str | None) -> tuple[Plan, Federation, str]:
+    from nbafl.run import Run, federation_of, fresh_folder
+
     if resume is None:
-        return *plan_and_federation(given), out
+        plan, federation = plan_and_federation(given)
+        return plan, federation, out or str(fresh_folder(plan))
     if given or out:
         named = next(iter(given), "out")
-        raise UsageError("resume", resume, f"used alone: the folder's plan decides everything, so drop --{named}")
-    from nbafl.run import Run, federation_of
-
+        raise UsageError(
+            "resume", resume, f"used alone: the folder's plan decides everything, so drop --{named}"
+        )
     plan = Run.load(resume).plan
     return plan, federation_of(plan), resume
 
 
-def _with_progress(plan: Plan, federation: Federation, out: str | None, resume: bool, quiet: bool) -> Run:
+def _with_progress(plan: Plan, federation: Federation, out: str, resume: bool, quiet: bool) -> Run:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from nbafl.run import simulate
 
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
         task = progress.add_task("", total=plan.rounds)
 
@@ -75,7 +84,7 @@ def _with_progress(plan: Plan, federation: Federation, out: str | None, resume: 
         try:
             return simulate(plan, federation, out=out, resume=resume, on_round=on_round)
         except KeyboardInterrupt:
-            progress.console.print("Interrupted: every finished round is kept. Go on with: nbafl run --resume DIR")
+            progress.console.print(f"Every finished round is kept. Go on with: nbafl run --resume {out}")
             raise
 
 
@@ -84,7 +93,9 @@ def _in_short(plan: Plan, metrics: RoundMetrics) -> str:
     if metrics.test_accuracy is not None:
         parts.append(f"test accuracy {metrics.test_accuracy:.1%}")
     if plan.noise:
-        parts.append(f"epsilon so far {plan.epsilon_after(metrics.round):.4g} ({plan.adversary}, delta {plan.delta:g})")
+        parts.append(
+            f"epsilon so far {plan.epsilon_after(metrics.round):.4g} ({plan.adversary}, delta {plan.delta:g})"
+        )
     return ", ".join(parts)
 
 
@@ -101,4 +112,6 @@ def _print_outcome(finished: Run) -> None:
     console.print("\n[bold]Privacy statement[/bold]")
     for sentence in finished.privacy["sentences"]:
         console.print(f"  {sentence}", highlight=False)
-    console.print(f"\nRun folder: {finished.path}\nReport:     {finished.path / 'report.html'}", highlight=False)
+    console.print(
+        f"\nRun folder: {finished.path}\nReport:     {finished.path / 'report.html'}", highlight=False
+    )

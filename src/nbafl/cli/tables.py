@@ -25,7 +25,9 @@ def print_plan(plan: Plan, summary: dict[str, Any], console: Console | None = No
     console.print(_setting(plan))
     console.print(_noise_table(plan, summary))
     console.print(_guarantee_table(plan, summary))
-    console.print("\n".join(["[bold]Assumptions[/bold]", *(f"  • {line}" for line in summary["assumptions"])]))
+    console.print(
+        "\n".join(["[bold]Assumptions[/bold]", *(f"  • {line}" for line in summary["assumptions"])])
+    )
     for warning in summary["warnings"]:
         console.print(f"[yellow]Warning:[/yellow] {warning}")
     if "curves" in summary:
@@ -33,7 +35,9 @@ def print_plan(plan: Plan, summary: dict[str, Any], console: Console | None = No
 
 
 def _setting(plan: Plan) -> str:
-    who = f"{plan.clients} clients" + (f", {plan.drawn} drawn each round" if plan.drawn < plan.clients else "")
+    who = f"{plan.clients} clients" + (
+        f", {plan.drawn} drawn each round" if plan.drawn < plan.clients else ""
+    )
     return (
         f"[bold]Plan[/bold]: {who}, {plan.rounds} rounds, claim epsilon={plan.epsilon:g} at delta={plan.delta:g} against "
         f"{plan.adversary} (L={plan.exposures}), calibration {plan.calibration}, sensitivity {plan.sensitivity}"
@@ -84,7 +88,11 @@ def _best_table(summary: dict[str, Any]) -> Table:
         value = summary["bound"].get(form)
         reason = summary["reasons"].get(form) or ""
         table.add_row(
-            form, number(value), number((best or {}).get("rounds")), number((best or {}).get("per_round")), reason
+            form,
+            number(value),
+            number((best or {}).get("rounds")),
+            number((best or {}).get("per_round")),
+            reason,
         )
     return table
 

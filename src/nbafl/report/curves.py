@@ -34,7 +34,10 @@ def draw_all(metrics: Lines, noise: dict[str, Any]) -> dict[str, str]:
 
 
 LOSSES = (("train_loss", "training records", BLUE, "-"), ("test_loss", "test records", ORANGE, "--"))
-ACCURACIES = (("train_accuracy", "training records", BLUE, "-"), ("test_accuracy", "test records", ORANGE, "--"))
+ACCURACIES = (
+    ("train_accuracy", "training records", BLUE, "-"),
+    ("test_accuracy", "test records", ORANGE, "--"),
+)
 CLIPPED = (("clipped_fraction", "norm above the bound before clipping", RED, "-"),)
 
 
@@ -64,7 +67,9 @@ def _norms(metrics: Lines, noise: dict[str, Any]) -> str | None:
         _line(axes, metrics, "upload_norm", "an upload before noise (mean)", GREEN, "--"),
     ]
     if noise.get("aggregate_norm"):
-        axes.axhline(noise["aggregate_norm"], color=RED, linestyle=":", label="noise in the broadcast (expected)")
+        axes.axhline(
+            noise["aggregate_norm"], color=RED, linestyle=":", label="noise in the broadcast (expected)"
+        )
     return _as_svg(figure, axes) if any(drawn) else _discard(figure)
 
 

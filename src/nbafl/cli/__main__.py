@@ -1,0 +1,5 @@
+"""`python -m nbafl.cli`, the same as the `nbafl` command."""
+
+from nbafl.cli import main
+
+main()
