@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -163,7 +164,7 @@ def test_epsilon_so_far_grows_to_the_claim():
     plan = Plan(epsilon=8, delta=1e-3, rounds=10)
     spent = [plan.epsilon_after(done) for done in range(11)]
     assert spent[0] == 0
-    assert all(before < after for before, after in zip(spent, spent[1:], strict=False))
+    assert all(before < after for before, after in itertools.pairwise(spent))
     assert spent[-1] == pytest.approx(8, rel=1e-6)
 
 
