@@ -37,7 +37,7 @@ def normalise(weights: np.ndarray) -> np.ndarray:
 
 
 def aggregate(uploads: Tensor, weights: np.ndarray | Tensor) -> Tensor:
-    """sum_i p_i w_i (eq. 1 of the paper), p renormalised over the uploads at hand; uploads has one row per client."""
+    """sum_i p_i w_i (eq. 1 of the paper), one row of uploads per client, p renormalised over the rows."""
     shares = torch.as_tensor(normalise(np.asarray(weights)), dtype=uploads.dtype, device=uploads.device)
     return shares @ uploads
 
@@ -57,9 +57,9 @@ def top_up_variance(
 ) -> float:
     """Extra variance the server adds when only the clients in `answered` (a mask) sent something.
 
-    The weights of those who answered grow to p'_i = p_i / sum_S p, and with them Delta_D = max p_i Delta_i. The
-    server's own noise grows with Delta_D, and what the missing clients would have added to the aggregate is made up
-    for; with equal weights and no server noise this is sigma_U^2 (N - |S|) / |S|^2 (MATH section 3, dropouts).
+    The weights of those who answered grow to p'_i = p_i / sum_S p, and with them Delta_D = max p_i Delta_i.
+    The server's own noise grows with Delta_D, and what the missing clients would have added to the aggregate
+    is made up for; with equal weights and no server noise this is sigma_U^2 (N - |S|) / |S|^2 (MATH 3).
     """
     planned, sigma_uplink = normalise(weights), np.broadcast_to(sigma_uplink, np.shape(weights))
     answered = np.asarray(answered, dtype=bool)

@@ -1,4 +1,4 @@
-"""Local training of one client, step by step and in the open: the path that the fast engines are tested against."""
+"""Local training of one client, step by step: the path that the fast engines are tested against."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def record_losses(output: Tensor, target: Tensor, loss: str) -> Tensor:
 
 
 def client_batches(seed: int, round: int, client: int, records: int, training: Training) -> Tensor | None:
-    """The minibatches of one client, shape (steps, batch), -1 where a batch is short; None for the full batch."""
+    """Minibatches of one client, shape (steps, batch), -1 where a batch is short; None for the full batch."""
     if training.batch is None or training.batch >= records:
         return None
     who, size = torch.tensor([client]), torch.tensor([records])
@@ -54,7 +54,7 @@ def train_locally(
     """
     if training.rule not in ("paper", "client"):
         raise UsageError(
-            "rule", training.rule, "paper or client here; the other rules have modules of their own"
+            "rule", training.rule, "paper or client here (other rules have modules of their own)"
         )
     trained = descend(model, x, y, start, training, order)
     if training.rule == "paper":

@@ -1,8 +1,8 @@
 """Every random draw is a function of (seed, round, stream).
 
-Nothing carries a generator from one round to the next, so a run that resumes in round 13 draws what an uninterrupted
-run would have drawn, and a run inside a batch draws what it would have drawn alone. This is for simulation only: a
-deployment takes its noise from `nbafl.privacy.noise`, where a fixed seed is refused.
+Nothing carries a generator from one round to the next, so a run that resumes in round 13 draws what an
+uninterrupted run would have drawn, and a run inside a batch draws what it would have drawn alone. This is for
+simulation only: a deployment takes its noise from `nbafl.privacy.noise`, where a fixed seed is refused.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def numpy_generator(seed: int, round: int, stream: int | str) -> np.random.Gener
 def batches(seed: int, round: int, clients: Tensor, sizes: Tensor, steps: int, batch: int) -> Tensor:
     """Record numbers of every minibatch, shape (clients, steps, batch); -1 where a batch is not full.
 
-    Each epoch of client i visits its records in an order of its own: its last batch may be short, and every record
-    is met once. The order is the sorting order of a hash of (seed, round, client, epoch, record), so that all clients
-    of a round are drawn in one go, on any device, with the same result.
+    Each epoch of client i visits its records in an order of its own: its last batch may be short, and every
+    record is met once. The order is the sorting order of a hash of (seed, round, client, epoch, record), so
+    that all clients of a round are drawn in one go, on any device, with the same result.
     """
     largest = int(sizes.max())
     per_epoch = -(-sizes // batch)  # batches in an epoch: |D_i| / batch, rounded up
@@ -63,7 +63,7 @@ def _span(length: int, like: Tensor) -> Tensor:
 
 
 def _hash(value: Tensor) -> Tensor:
-    """The output function of splitmix64 on int64; the shifts are made logical by masking the sign's copies."""
+    """The output function of splitmix64 on int64; masks make the arithmetic shifts logical."""
     value = value * _GOLDEN
     value = (value ^ ((value >> 30) & ((1 << 34) - 1))) * _MIX[0]
     value = (value ^ ((value >> 27) & ((1 << 37) - 1))) * _MIX[1]

@@ -1,4 +1,4 @@
-"""Who takes part in a round: K of N clients without replacement (K-random scheduling, section V of the paper)."""
+"""Who takes part in a round: K of N clients without replacement (the paper's K-random scheduling)."""
 
 from __future__ import annotations
 

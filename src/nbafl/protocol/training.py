@@ -1,7 +1,7 @@
 """What one client does in one round, as plain numbers.
 
-`rule` says what is clipped and sent: under `paper` the whole weight vector (Algorithm 1), under `client` the update
-against the broadcast; `gradient` and `proximal` are the rules whose sensitivity is proven (MATH section 1).
+`rule` says what is clipped and sent: under `paper` the whole weight vector (Algorithm 1), under `client` the
+update against the broadcast; `gradient` and `proximal` are rules of proven sensitivity (MATH section 1).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOSSES = ("cross_entropy", "squared")
 
 @dataclass(frozen=True)
 class Training:
-    """Local training of one client: S steps of size eta on F_i(w) + (mu/2)|w - w_broadcast|^2, then clipping."""
+    """S steps of size eta on F_i(w) + (mu/2)|w - w_broadcast|^2, then clipping."""
 
     rule: str = "paper"
     steps: int = 5

@@ -1,0 +1,8 @@
+"""Many clients on one machine; needs only torch and numpy."""
+
+from nbafl.simulation.job import Job
+from nbafl.simulation.metrics import RoundMetrics
+from nbafl.simulation.models import build
+from nbafl.simulation.simulator import Simulator
+
+__all__ = ["Job", "RoundMetrics", "Simulator", "build"]

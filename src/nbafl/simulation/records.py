@@ -1,0 +1,88 @@
+"""The federation's records as tensors on the device that trains, and a round's clients gathered from them.
+
+Clients of unequal size are padded to the largest among those gathered together; a padded row counts for nothing,
+because every row carries the share (1/|batch|, or 0) with which its loss enters the client's objective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Data(Protocol):
+    """What the simulation needs to know of a Federation."""
+
+    x: np.ndarray
+    y: np.ndarray
+    test: tuple[np.ndarray, np.ndarray] | None
+    task: str
+    outputs: int
+    local_test: Any
+
+    @property
+    def clients(self) -> int: ...
+    @property
+    def sizes(self) -> np.ndarray: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def records(self, clients: np.ndarray | None = None) -> np.ndarray | list[np.ndarray]: ...
+    def local_records(self, clients: np.ndarray | None = None) -> np.ndarray | list[np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Indices of several clients' records, one row per client, and how many of each row are real."""
+
+    index: Tensor
+    sizes: Tensor
+
+    @property
+    def real(self) -> Tensor:
+        """Mask (clients, rows) of the entries that are records, not padding."""
+        return torch.arange(self.index.shape[1], device=self.index.device) < self.sizes[:, None]
+
+    def shares(self, dtype: torch.dtype) -> Tensor:
+        """1/|D_i| on the real rows, 0 on the padding: the full-batch mean as a weighted sum."""
+        return self.real.to(dtype) / self.sizes.clamp(min=1)[:, None].to(dtype)
+
+
+class Records:
+    """x, y and the test set on one device and in one precision, shared by all runs over a federation."""
+
+    def __init__(self, data: Data, device: torch.device, dtype: torch.dtype) -> None:
+        self.data, self.device, self.dtype = data, device, dtype
+        self.x = self._features(data.x)
+        self.y = self._targets(data.y)
+        self.test = None if data.test is None else (self._features(data.test[0]), self._targets(data.test[1]))
+
+    @property
+    def has_local_test(self) -> bool:
+        """Whether clients set records aside for Algorithm 1's local testing step."""
+        return self.data.local_test is not None
+
+    def rows(self, clients: np.ndarray, local: bool = False) -> Rows:
+        """The training (or local test) records of the given clients."""
+        index = self.data.local_records(clients) if local else self.data.records(clients)
+        if isinstance(index, np.ndarray):
+            padded, sizes = index, np.full(len(index), index.shape[1])
+        else:
+            sizes = np.array([len(part) for part in index])
+            padded = np.zeros((len(index), int(sizes.max())), dtype=np.int64)
+            for row, part in zip(padded, index, strict=True):
+                row[: len(part)] = part
+        return Rows(self._tensor(padded), self._tensor(sizes))
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.int64).to(self.device, non_blocking=True)
+
+    def _features(self, x: np.ndarray) -> Tensor:
+        return torch.as_tensor(x).to(self.device, self.dtype)
+
+    def _targets(self, y: np.ndarray) -> Tensor:
+        target = torch.as_tensor(y)
+        return target.to(self.device, torch.int64 if not target.is_floating_point() else self.dtype)

@@ -1,0 +1,143 @@
+"""Many clients on one machine: the rounds of Algorithm 1, one `step()` each.
+
+The Simulator draws the participants, lets an engine train them, adds the noise, makes the server's step and measures
+the broadcast. Its whole state is the broadcast, the server's velocity and the number of rounds done: every random
+draw is a function of (seed, round, stream), so a restored run continues bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from nbafl.errors import UsageError
+from nbafl.protocol import add_noise, draw, flatten, generator, load, server_step, summed_sigma, unflatten
+from nbafl.simulation.choice import choose
+from nbafl.simulation.job import Job
+from nbafl.simulation.metrics import RoundMetrics, evaluate
+from nbafl.simulation.records import Data, Records
+
+MEASURES = frozenset({"train", "test", "clients", "norms"})
+POPULATION = 200_000
+"""Above so many clients, train and client metrics are those of the round's participants."""
+
+
+class Simulator:
+    """One run of a Job over a federation."""
+
+    def __init__(
+        self,
+        federation: Data,
+        model: nn.Module,
+        job: Job,
+        device: str | torch.device = "auto",
+        engine: str = "auto",
+        measure: Iterable[str] = MEASURES,
+        records: Records | None = None,
+    ) -> None:
+        self.job, self.device, self.measure = job, pick_device(device), frozenset(measure)
+        self._check(federation)
+        self._model = copy.deepcopy(model).to(self.device).train()
+        self._quiet = copy.deepcopy(self._model).eval()
+        self.vector = flatten(self._model)
+        self._velocity: Tensor | None = None
+        self.round = 0
+        self.records = records or Records(federation, self.device, self.vector.dtype)
+        self.engine = choose(engine, self.records, self._model, job, self.measure)
+
+    def step(self) -> RoundMetrics:
+        """One round: draw, train, clip, aggregate, noise, broadcast, test."""
+        started, job, data = time.perf_counter(), self.job, self.records.data
+        number = self.round + 1
+        clients = draw(job.seed, number, data.clients, job.per_round or data.clients)
+        weights = self._weights(clients)
+        result = self.engine.round(self.vector, clients, weights, number)
+        sigma = summed_sigma(weights, job.uplink_of(clients), job.sigma_downlink)
+        noise = generator(job.seed, number, "noise", self.device)
+        noisy = add_noise(result.vector, sigma, noise)
+        self.vector, self._velocity = server_step(self.vector, noisy, self._velocity, job.server_momentum)
+        self.round = number
+        values = {"clipped_fraction": result.clipped / len(clients), "broadcast_norm": self.vector.norm()}
+        if result.norm is not None:
+            values["upload_norm"] = result.norm
+        if job.evaluated(number):
+            values.update(self._evaluate(clients))
+        return RoundMetrics(
+            round=number,
+            participants=len(clients),
+            **numbers(values),
+            seconds=time.perf_counter() - started,
+        )
+
+    def module(self) -> nn.Module:
+        """The broadcast model, on the CPU."""
+        return load(self.vector.cpu(), copy.deepcopy(self._quiet).cpu())
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything a run needs to go on: broadcast, velocity, rounds done."""
+        state = {"vector": self.vector.cpu().clone(), "round": torch.tensor(self.round)}
+        if self._velocity is not None:
+            state["velocity"] = self._velocity.cpu().clone()
+        return state
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from a `state()`."""
+        self.vector = state["vector"].to(self.device, self.vector.dtype, copy=True)
+        self.round = int(state["round"])
+        velocity = state.get("velocity")
+        self._velocity = None if velocity is None else velocity.to(self.device, self.vector.dtype, copy=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of the broadcast model."""
+        return functional_call(self._quiet, unflatten(self.vector, self._quiet), (x,))
+
+    def _evaluate(self, participants: np.ndarray) -> dict[str, Tensor]:
+        everyone = self.records.data.clients <= POPULATION
+        clients = np.arange(self.records.data.clients) if everyone else participants
+        return evaluate(self.forward, self.records, clients, self.job.training.loss, self.measure)
+
+    def _weights(self, clients: np.ndarray) -> np.ndarray:
+        """p_i over the participants."""
+        if self.job.weights == "uniform":
+            return np.full(len(clients), 1 / len(clients))
+        sizes = self.records.data.sizes[clients]
+        return sizes / sizes.sum()
+
+    def _check(self, federation: Data) -> None:
+        count, sigma = federation.clients, self.job.sigma_uplink
+        if self.job.per_round is not None and self.job.per_round > count:
+            raise UsageError("per_round", self.job.per_round, f"at most the number of clients, {count}")
+        if isinstance(sigma, tuple) and len(sigma) != count:
+            raise UsageError(
+                "sigma_uplink", f"{len(sigma)} numbers", f"one number, or one per client ({count})"
+            )
+        regression = self.job.training.loss == "squared"
+        if regression != (federation.task == "regression"):
+            allowed = "cross_entropy for classes and squared for numbers"
+            raise UsageError("loss", self.job.training.loss, allowed)
+        if not self.measure <= MEASURES:
+            raise UsageError(
+                "measure", sorted(self.measure - MEASURES), "among " + ", ".join(sorted(MEASURES))
+            )
+
+
+def pick_device(device: str | torch.device) -> torch.device:
+    """`auto` is CUDA where there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device", str(device), "cpu or auto: no CUDA device was found")
+    return chosen
+
+
+def numbers(values: dict[str, Tensor]) -> dict[str, float]:
+    """All scalars in one transfer: the only moment of a round at which the host waits for the device."""
+    packed = torch.stack([value.to(torch.float64) for value in values.values()])
+    return dict(zip(values, packed.tolist(), strict=True))

@@ -1,0 +1,104 @@
+"""Any nn.Module: per-client gradients through torch.func, vectorised over clients in chunks that fit memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nbafl.errors import UsageError
+from nbafl.protocol import Training, batches, clip_factor, record_losses, stream_key, unflatten
+from nbafl.simulation.engine import Aggregate
+from nbafl.simulation.records import Records, Rows
+
+CHUNK_BYTES = 512 * 2**20
+
+
+def check_trainable(model: nn.Module) -> None:
+    """Refuse layers whose training step is not a function of one client's records alone."""
+    for name, layer in model.named_modules():
+        tracks = isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False)
+        if tracks and layer.training:
+            allowed = "free of layers that keep running statistics (use GroupNorm or LayerNorm instead)"
+            raise UsageError("model", f"{type(layer).__name__} at {name!r}", allowed)
+
+
+class VmapEngine:
+    """The general path; the others are faster where the model allows."""
+
+    name = "vmap"
+
+    def __init__(self, records: Records, model: nn.Module, training: Training, seed: int) -> None:
+        check_trainable(model)
+        self.records, self.model, self.training, self.seed = records, model, training, seed
+        self._gradients = vmap(grad(self._objective), randomness="different")
+
+    def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
+        shares = torch.as_tensor(weights, dtype=broadcast.dtype, device=broadcast.device)
+        total = torch.zeros_like(broadcast)
+        clipped = torch.zeros((), dtype=torch.int64, device=broadcast.device)
+        norm = torch.zeros((), dtype=broadcast.dtype, device=broadcast.device)
+        with torch.random.fork_rng(devices=_cuda_devices(broadcast)):
+            torch.manual_seed(
+                stream_key(self.seed, round, "layers")
+            )  # dropout draws from the global generator
+            for part in np.array_split(np.arange(len(clients)), self._chunks(broadcast, clients)):
+                upload, count = self._clip(self._train(broadcast, clients[part], round), broadcast)
+                total += shares[part] @ upload
+                clipped += count
+                norm += upload.norm(dim=1).sum() / len(clients)
+        return Aggregate(total, clipped, norm)
+
+    def _train(self, broadcast: Tensor, clients: np.ndarray, round: int) -> Tensor:
+        """S proximal steps of every client at once: one row of weights per client."""
+        rows, training = self.records.rows(clients), self.training
+        order = _order(rows, clients, training, self.seed, round)
+        share = rows.shares(broadcast.dtype)
+        weights = broadcast.expand(len(clients), -1).clone()
+        x, y = self.records.x[rows.index], self.records.y[rows.index]
+        for step in range(training.steps):
+            if order is not None:
+                batch = Rows(*_pick(rows, order[:, step]))
+                share = batch.shares(broadcast.dtype)
+                x, y = self.records.x[batch.index], self.records.y[batch.index]
+            gradient = self._gradients(weights, x, y, share)
+            weights = weights - training.lr * (gradient + training.mu * (weights - broadcast))
+        return weights
+
+    def _objective(self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        """F_i of one client: its records' losses, each with its share."""
+        output = functional_call(self.model, unflatten(weights, self.model), (x,))
+        return (record_losses(output, y, self.training.loss) * share).sum()
+
+    def _clip(self, weights: Tensor, broadcast: Tensor) -> tuple[Tensor, Tensor]:
+        """Clip the weights (`paper`) or the updates (`client`); also count those that were too long."""
+        centre = broadcast if self.training.rule == "client" else torch.zeros_like(broadcast)
+        length = torch.linalg.vector_norm(weights - centre, dim=1, keepdim=True)
+        factor = clip_factor(length, self.training.clip)
+        return centre + (weights - centre) * factor, (length > self.training.clip).sum()
+
+    def _chunks(self, broadcast: Tensor, clients: np.ndarray) -> int:
+        """How many pieces the round is cut into: weights, gradients and activations of a piece fit CHUNK_BYTES."""
+        largest = int(self.records.data.sizes[clients].max())
+        rows = min(largest, self.training.batch or largest)
+        entries = 6 * broadcast.numel() + 32 * rows * self.records.x[0].numel()
+        each = entries * broadcast.element_size()
+        return max(1, -(-len(clients) * each // CHUNK_BYTES))
+
+
+def _order(rows: Rows, clients: np.ndarray, training: Training, seed: int, round: int) -> Tensor | None:
+    if training.batch is None or training.batch >= rows.index.shape[1]:
+        return None
+    who = torch.as_tensor(clients, device=rows.index.device)
+    return batches(seed, round, who, rows.sizes, training.steps, training.batch)
+
+
+def _pick(rows: Rows, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The records of one minibatch per client, and how many each has; missing ones come last."""
+    return rows.index.gather(1, chosen.clamp(min=0)), (chosen >= 0).sum(1)
+
+
+def _cuda_devices(like: Tensor) -> list[torch.device]:
+    return [like.device] if like.is_cuda else []
