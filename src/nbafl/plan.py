@@ -22,6 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from nbafl.errors import DataError, UsageError
 from nbafl.privacy import accounting, adversary, calibration, sensitivity
+from nbafl.privacy.adversary import Noise, Release
+from nbafl.privacy.sensitivity import Sensitivity
+from nbafl.privacy.statement import Statement
 from nbafl.protocol.training import Training
 from nbafl.simulation.job import Job
 
@@ -135,7 +138,7 @@ class Plan(BaseModel):
     def weighting(self) -> Literal["records", "uniform"]:
         return "uniform" if self.sensitivity == "client" else "records"
 
-    def sensitivity_of(self) -> sensitivity.Sensitivity:
+    def sensitivity_of(self) -> Sensitivity:
         """How far one record (or client) can move one upload; refuses a premise the training breaks."""
         match self.sensitivity:
             case "paper":
@@ -147,18 +150,18 @@ class Plan(BaseModel):
             case "proximal":
                 return _proximal_sensitivity(self)
 
-    def release(self) -> adversary.Release:
+    def release(self) -> Release:
         """What leaves the federation, apart from the noise."""
         return self._release(self.sensitivity_of())
 
-    def noise_scales(self) -> adversary.Noise:
+    def noise_scales(self) -> Noise:
         """sigma of each upload and of the broadcast; zero when the noise is switched off."""
         return self._noise
 
     @cached_property
-    def _noise(self) -> adversary.Noise:
+    def _noise(self) -> Noise:
         if not self.noise:
-            return adversary.Noise(np.zeros(self.clients), 0.0)
+            return Noise(np.zeros(self.clients), 0.0)
         return self._calibrated(self.calibration)
 
     def guarantees(self) -> dict[str, float]:
@@ -212,7 +215,7 @@ class Plan(BaseModel):
         return {
             "sensitivity": {
                 "uplink": float(sensitivity_of.uplink.max()),
-                "downlink": _downlink(release),
+                "downlink": release.downlink,
             },
             "noise": noise_summary(noise, release),
             "claimed": {
@@ -240,12 +243,28 @@ class Plan(BaseModel):
             "guarantee": self._with_delta(self._epsilons(release, noise)),
         }
 
+    def statement(self, model_digest: str, model_parameters: int) -> Statement:
+        """The privacy statement of a run of this plan that ended in the model with this sha256."""
+        return Statement(
+            release=self.release(),
+            noise=self.noise_scales(),
+            epsilon=self.epsilon if self.noise else None,
+            delta=self.delta,
+            adversary=adversary.parse(self.adversary),
+            calibration=self.calibration,
+            guarantee=self.guarantees(),
+            assumptions=tuple(self.assumptions()),
+            plan_digest=self.digest(),
+            model_digest=model_digest,
+            model_parameters=model_parameters,
+        )
+
     def assumptions(self) -> list[str]:
         """Everything an epsilon of this plan rests on, as sentences."""
         named = adversary.parse(self.adversary)
         sensitivity_of = self.sensitivity_of()
         found = [
-            f"Adversary {named.name}: {named.sees}",
+            f"Adversary {named.name} sees {named.sees}.",
             f"Sensitivity {sensitivity_of.model}: {sensitivity_of.premise}",
             "Noise is Gaussian and fresh in every upload and broadcast; initial weights, K and the draw of clients "
             "do not depend on the data.",
@@ -286,8 +305,8 @@ class Plan(BaseModel):
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _release(self, sensitivity_of: sensitivity.Sensitivity) -> adversary.Release:
-        return adversary.Release(
+    def _release(self, sensitivity_of: Sensitivity) -> Release:
+        return Release(
             sensitivity=sensitivity_of,
             weights=self.client_weights,
             rounds=self.rounds,
@@ -295,16 +314,16 @@ class Plan(BaseModel):
             exposures=self.exposures,
         )
 
-    def _unconditional_release(self) -> adversary.Release:
+    def _unconditional_release(self) -> Release:
         if self.sensitivity == "paper":
             return self._release(sensitivity.unconditional(self.clip, self.client_sizes))
         return self.release()
 
-    def _calibrated(self, rule: str) -> adversary.Noise:
+    def _calibrated(self, rule: str) -> Noise:
         named = adversary.parse(self.adversary)
         return calibration.calibrate(rule, self.release(), self.epsilon, self.delta, named)
 
-    def _epsilons(self, release: adversary.Release, noise: adversary.Noise) -> dict[str, float]:
+    def _epsilons(self, release: Release, noise: Noise) -> dict[str, float]:
         named = {each.name: each for each in adversary.STANDARD}
         chosen = adversary.parse(self.adversary)
         named.setdefault(chosen.name, chosen)
@@ -330,7 +349,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise DataError(f"config file {str(path)!r} cannot be read: {error.strerror}.") from None
 
 
-def noise_summary(noise: adversary.Noise, release: adversary.Release) -> dict[str, Any]:
+def noise_summary(noise: Noise, release: Release) -> dict[str, Any]:
     """The three noise scales; sigma_uplink is a list only where clients differ."""
     uplink = _scalar_or_tuple(noise.sigma_uplink)
     return {
@@ -338,13 +357,6 @@ def noise_summary(noise: adversary.Noise, release: adversary.Release) -> dict[st
         "sigma_downlink": noise.sigma_downlink,
         "sigma_aggregate": noise.aggregate(release),
     }
-
-
-def _downlink(release: adversary.Release) -> float:
-    """Delta_D = max_i p_i Delta_U(i), the p_i shared among the K participants that leave client i the largest share."""
-    one_each = np.ones(release.clients, dtype=np.int64)
-    others = adversary.smallest_others(release.weights, one_each, release.per_round - 1)
-    return sensitivity.downlink(release.uplink, release.weights / (release.weights + others))
 
 
 def _with_dependent_defaults(fields: dict[str, Any]) -> dict[str, Any]:
@@ -371,7 +383,7 @@ def _check_counts(plan: Plan) -> None:
         raise UsageError("sizes", smallest, "at least 1 record for each client")
 
 
-def _gradient_sensitivity(plan: Plan) -> sensitivity.Sensitivity:
+def _gradient_sensitivity(plan: Plan) -> Sensitivity:
     if plan.local_steps != 1:
         raise UsageError(
             "local_steps",
@@ -385,7 +397,7 @@ def _gradient_sensitivity(plan: Plan) -> sensitivity.Sensitivity:
     return sensitivity.gradient(plan.record_clip, plan.client_sizes, plan.lr)
 
 
-def _proximal_sensitivity(plan: Plan) -> sensitivity.Sensitivity:
+def _proximal_sensitivity(plan: Plan) -> Sensitivity:
     if plan.model not in PROVEN_CONVEX_MODELS:
         raise UsageError(
             "model", plan.model, "softmax under sensitivity proximal (it needs a convex, Lipschitz loss)"

@@ -169,14 +169,14 @@ def _finish(run: Run, simulator: Simulator) -> None:
         name: value.detach().cpu().contiguous() for name, value in simulator.module().state_dict().items()
     }
     content = save(tensors, metadata={"plan": run.plan.digest()})
-    write_privacy(run.path, run.plan, hashlib.sha256(content).hexdigest())
+    write_privacy(run.path, run.plan, hashlib.sha256(content).hexdigest(), simulator.vector.numel())
     write_bytes(run.path / "model.safetensors", content)
     run.report()
 
 
-def write_privacy(path: Path, plan: Plan, model_digest: str) -> None:
+def write_privacy(path: Path, plan: Plan, model_digest: str, model_parameters: int) -> None:
     """privacy.json: what the plan's noise is worth, for whom, and on what it rests."""
-    statement = plan.statement(model_digest)
+    statement = plan.statement(model_digest, model_parameters)
     write_text(path / "privacy.json", json.dumps(statement.to_dict(), indent=2, allow_nan=False) + "\n")
 
 
