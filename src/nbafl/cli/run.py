@@ -69,13 +69,13 @@ def _with_progress(plan: Plan, federation: Federation, out: str, resume: bool, q
     from nbafl.run import simulate
 
     columns = (
-        TextColumn("training"),
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        progress.console.print(_what_epsilon_means(plan), highlight=False)
         task = progress.add_task("", total=plan.rounds)
 
         def on_round(metrics: RoundMetrics) -> None:
@@ -88,14 +88,21 @@ def _with_progress(plan: Plan, federation: Federation, out: str, resume: bool, q
             raise
 
 
+def _what_epsilon_means(plan: Plan) -> str:
+    """The line above the bar: whom the ε beside it is about."""
+    if not plan.noise:
+        return "No noise: nothing is guaranteed."
+    sensitivity = plan.sensitivity_of()
+    premise = ", if the sensitivity 2C/m holds" if sensitivity.conditional else ""
+    return f"ε is against {plan.adversary} at δ={plan.delta:g}, per {sensitivity.unit}{premise}."
+
+
 def _in_short(plan: Plan, metrics: RoundMetrics) -> str:
     parts = [f"loss {metrics.train_loss:.3f}"] if metrics.train_loss is not None else []
     if metrics.test_accuracy is not None:
-        parts.append(f"test accuracy {metrics.test_accuracy:.1%}")
+        parts.append(f"accuracy {metrics.test_accuracy:.1%}")
     if plan.noise:
-        parts.append(
-            f"epsilon so far {plan.epsilon_after(metrics.round):.4g} ({plan.adversary}, delta {plan.delta:g})"
-        )
+        parts.append(f"ε so far {plan.epsilon_after(metrics.round):.4g}")
     return ", ".join(parts)
 
 

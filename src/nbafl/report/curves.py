@@ -70,6 +70,7 @@ def _norms(metrics: Lines, noise: dict[str, Any]) -> str | None:
         axes.axhline(
             noise["aggregate_norm"], color=RED, linestyle=":", label="noise in the broadcast (expected)"
         )
+    axes.set_ylim(bottom=0)
     return _as_svg(figure, axes) if any(drawn) else _discard(figure)
 
 
