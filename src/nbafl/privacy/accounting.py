@@ -1,20 +1,19 @@
 """From noise to guarantee: what a run with a given noise spends against a given adversary.
 
-With every client in every round the whole run is one Gaussian release and the answer is exact. With K of N drawn,
-a record's client takes part r times with r ~ Binomial(T, K/N), and whether it did shows in the broadcast; so nothing
-is amplified, and δ(ε) is the mean over r of what r rounds give (MATH.md, section 3). Only the client unit against an
-adversary that cannot tell who took part is amplified; that is `subsampling`.
+With every client in every round the whole run is one Gaussian release and the answer is exact. With K of
+N drawn, a record's client takes part r times with r ~ Binomial(T, K/N), and whether it did shows in the
+broadcast; so nothing is amplified, and δ(ε) is the mean over r of what r rounds give (MATH.md, section
+3). Only the client unit against an adversary that cannot tell who took part is amplified; that is
+`subsampling`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import binom
 
 from nbafl.errors import UsageError
@@ -45,7 +44,7 @@ def delta_spent(release: Release, noise: Noise, adversary: Adversary, epsilon: f
 
 
 def paper_requirement(release: Release, noise: Noise, delta: float) -> dict[str, float]:
-    """ε of the paper's two requirements, each taken alone: L uploads; all broadcasts. Arithmetic, not guarantees."""
+    """ε of the paper's two requirements, each alone: L uploads; all broadcasts. Arithmetic, no guarantee."""
     check_delta(delta)
     with np.errstate(divide="ignore"):
         mu = math.sqrt(release.exposures) * float(np.max(release.uplink / noise.sigma_uplink))
@@ -76,7 +75,7 @@ def log_mixture_delta(log_weights: np.ndarray, mu: np.ndarray, epsilon: float) -
 def mixture_epsilon(log_weights: np.ndarray, mu: np.ndarray, delta: float) -> float:
     """The ε at which the mixture over participations falls to δ."""
     if np.isinf(mu).any():
-        # A δ above the chance of being drawn at all would "hold" with no noise whatever: that is not called private.
+        # A δ above the chance of being drawn would "hold" with no noise whatever: that is not called private.
         return math.inf
     target = math.log(delta)
     if log_mixture_delta(log_weights, mu, 0.0) <= target:
@@ -90,3 +89,19 @@ def mixture_epsilon(log_weights: np.ndarray, mu: np.ndarray, delta: float) -> fl
             xtol=1e-13,
         )
     )
+
+
+def attack_power(release: Release, noise: Noise, adversary: Adversary, false_positive_rate: float) -> float:
+    """The highest true positive rate of any test of the target's data at that false positive rate."""
+    if not 0 < false_positive_rate < 1:
+        raise UsageError("false_positive_rate", false_positive_rate, "above 0 and below 1")
+    worst = adversary.cost(release, noise, release.rounds)
+    if math.isinf(worst):
+        return 1.0
+    whole = float(ndtr(ndtri(false_positive_rate) + math.sqrt(worst)))  # the trade-off curve of μ-GDP
+    if release.everyone:
+        return whole
+    # By duality every ε gives the bound e^ε·α + δ(ε); beyond ln(1/α) it exceeds 1.
+    epsilons = np.linspace(0.0, -math.log(false_positive_rate), 60)
+    spent = [delta_spent(release, noise, adversary, float(epsilon)) for epsilon in epsilons]
+    return min(whole, float(np.min(false_positive_rate * np.exp(epsilons) + spent)))

@@ -1,10 +1,11 @@
 """Who is looking, what they see, and what a run costs against them.
 
-The cost of a run is μ²: squares add up over rounds (see `gaussian`). A round costs a target client one of three
-amounts, by what the adversary sees of it (MATH.md, section 3): the target's own upload (a), the broadcast and every
-other upload (c), or the broadcast alone (b), with a ≥ c ≥ b. An adversary is a rule for how many rounds of each
-kind there are. Clients may differ in Δ, weight and noise; equal ones are grouped, so a million clients cost no more
-than a few. Where K of N clients are drawn, the participants that protect the target least are assumed.
+The cost of a run is μ²: squares add up over rounds (see `gaussian`). A round costs a target client one of
+three amounts, by what the adversary sees of it (MATH.md, section 3): the target's own upload (a), the
+broadcast and every other upload (c), or the broadcast alone (b), with a ≥ c ≥ b. An adversary is a rule
+for how many rounds of each kind there are. Clients may differ in Δ, weight and noise; equal ones are
+grouped, so a million clients cost no more than a few. Where K of N clients are drawn, the participants
+that protect the target least are assumed.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ class Release:
         """Δ_U of each client as it counts here: a dropped client's slot is filled by another when K < N, so 2C."""
         filled = self.sensitivity.adjacency == "drop" and not self.everyone
         return self.sensitivity.uplink * (2.0 if filled else 1.0)
+
+    @property
+    def downlink(self) -> float:
+        """Δ_D = max_j p_jΔ_U(j), the weights shared among the K participants that leave j the largest share."""
+        (weight, uplink), counts = _groups(self.weights, self.uplink)
+        total = weight + smallest_others(weight, counts, self.per_round - 1)
+        return float(np.max(weight * uplink / total))
 
     @property
     def equal(self) -> bool:
@@ -192,32 +200,49 @@ def parse(name: str) -> Adversary:
 
 
 def round_costs(release: Release, noise: Noise, coalition: int = 0) -> RoundCosts:
-    """a, b and c of every kind of client, each with the participants that hide it least.
-
-    With P the participants and W = Σ_P p_i, the broadcast's sensitivity is p_jΔ_j/W and its noise Σ_P p_i²σ_i²/W² + σ_D²:
-    the smallest sums over the K − 1 others bound both. Colluders take out the largest of the others' noises.
-    """
+    """a, b and c of every kind of client in a planned round, each with the participants that hide it least."""
     if coalition >= release.clients:
         raise UsageError(
-            "adversary", f"colluders:{coalition}", f"fewer colluders than the {release.clients} clients"
+            "adversary", f"colluders:{coalition}", f"fewer colluders than {release.clients} clients"
         )
     if len(noise.sigma_uplink) != release.clients:
         raise UsageError(
             "sigma_uplink", len(noise.sigma_uplink), f"one number for each of {release.clients} clients"
         )
     (delta, weight, sigma), counts = _groups(release.uplink, release.weights, noise.sigma_uplink)
-    others = release.per_round - 1
+    taps = float(np.sum((release.weights * noise.sigma_uplink) ** 2))
+    return costs_among(delta, weight, sigma, counts, release.per_round, coalition, noise.sigma_downlink, taps)
+
+
+def costs_among(
+    delta: np.ndarray,
+    weight: np.ndarray,
+    sigma: np.ndarray,
+    counts: np.ndarray,
+    participants: int,
+    coalition: int,
+    sigma_downlink: float,
+    everyone: float,
+) -> RoundCosts:
+    """The costs when so many of these clients take part; `everyone` is Σp_i²σ_i² over the whole federation.
+
+    With P the participants and W = Σ_P p_i, the broadcast moves by p_jΔ_j/W under noise Σ_P p_i²σ_i²/W² + σ_D²: the
+    smallest sums over the others bound both. Colluders take out the largest of the others' noises.
+
+    `spread`: a round in which noise x of the others' V is tapped costs A/(D + V − x), which is convex in x, so at most
+    b + (c − b)·x/V; and all taps of the other clients together, L each, take out L·Σ_{i≠j} p_i²σ_i² at most.
+    """
+    others = participants - 1
     variance = (weight * sigma) ** 2
     hiding = smallest_others(variance, counts, others)
     honest = smallest_others(variance, counts, max(0, others - coalition))
-    server = (noise.sigma_downlink * (weight + smallest_others(weight, counts, others))) ** 2
-    everyone_else = np.sum(counts * variance) - variance
+    server = (sigma_downlink * (weight + smallest_others(weight, counts, others))) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         return RoundCosts(
             upload=(delta / sigma) ** 2,
             tapped=(weight * delta) ** 2 / (variance + server),
             broadcast=(weight * delta) ** 2 / (variance + honest + server),
-            spread=np.where(hiding > 0, everyone_else / hiding, 0.0),
+            spread=np.where(hiding > 0, (everyone - variance) / hiding, 0.0),
         )
 
 

@@ -1,17 +1,19 @@
 """One Gaussian release in one number.
 
-A vector of sensitivity Δ released with Gaussian noise σ is μ-GDP with μ = Δ/σ, and a sequence of such releases,
-each chosen after seeing the ones before, is sqrt(Σμ²)-GDP. So a whole run is one μ, and these functions translate
-between μ and (ε, δ) exactly (Dong, Roth and Su, "Gaussian differential privacy", Corollary 1):
+A vector of sensitivity Δ released with Gaussian noise σ is μ-GDP with μ = Δ/σ, and a sequence of such
+releases, each chosen after seeing the ones before, is sqrt(Σμ²)-GDP. So a whole run is one μ, and these
+functions translate between μ and (ε, δ) exactly (Dong, Roth and Su, "Gaussian differential privacy",
+Corollary 1):
 
     δ(ε; μ) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
 
-The two inverses are dp-accounting's own; δ itself is written here because dp-accounting has no public function for
-it, and because accounting needs it for many μ at once.
+The two inverses are dp-accounting's own; δ itself is written here because dp-accounting has no public
+function for it, and because accounting needs it for many μ at once.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 
 import dp_accounting
@@ -44,6 +46,7 @@ def log_gdp_delta(epsilon: float | np.ndarray, mu: float | np.ndarray) -> np.nda
     return answer
 
 
+@functools.lru_cache(maxsize=4096)
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The smallest ε for which a μ-GDP mechanism is (ε, δ)-DP; infinite when μ is."""
     check_delta(delta)
@@ -55,6 +58,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
         return float(dp_accounting.get_epsilon_gaussian(1 / mu, delta, tol=_TOLERANCE))
 
 
+@functools.lru_cache(maxsize=4096)
 def gdp_mu(epsilon: float, delta: float) -> float:
     """μ*(ε, δ): the largest μ that is still (ε, δ)-DP; the inverse of `gdp_epsilon` and `gdp_delta`."""
     check_delta(delta)
@@ -83,25 +87,32 @@ def _log_delta(epsilon: np.ndarray, mu: np.ndarray) -> np.ndarray:
 
 def _log_mills_ratio_step(lower: np.ndarray, step: np.ndarray) -> np.ndarray:
     """ln R(a+μ) − ln R(a), with R(x) = Φ(−x)/φ(x); always negative."""
-    upper = lower + step
-    # For a below zero R(a) can overflow, so its logarithm is taken from ln Φ and ln φ; above, from erfcx.
-    negative = np.minimum(lower, 0.0)
-    log_mills_lower = np.where(
-        lower < 0,
-        log_ndtr(-negative) + negative**2 / 2 + math.log(2),
-        np.log(erfcx(np.maximum(lower, 0) / math.sqrt(2))),
-    )
-    direct = np.log(erfcx(upper / math.sqrt(2))) - log_mills_lower
+    answer = np.log(erfcx((lower + step) / math.sqrt(2))) - _log_scaled_mills_ratio(lower)
     # For small μ the two logarithms agree in most digits: integrate d/dx ln R = −(1/R − x) instead.
-    points = lower[:, None] + step[:, None] * (1 + _NODES) / 2
-    integral = -(_hazard_excess(points) @ _WEIGHTS) * step / 2
-    return np.where(step <= 1, integral, direct)
+    small = step <= 1
+    if small.any():
+        half = step[small] / 2
+        points = (lower[small] + half)[:, None] + half[:, None] * _NODES
+        answer[small] = -(_hazard_excess(points) @ _WEIGHTS) * half
+    return answer
+
+
+def _log_scaled_mills_ratio(x: np.ndarray) -> np.ndarray:
+    """ln(R(x)·sqrt(2/π)); below zero R itself may overflow, so there it is taken from ln Φ and ln φ."""
+    below = np.minimum(x, 0.0)
+    return np.where(
+        x < 0, log_ndtr(-below) + below**2 / 2 + math.log(2), np.log(erfcx(np.maximum(x, 0.0) / math.sqrt(2)))
+    )
 
 
 def _hazard_excess(x: np.ndarray) -> np.ndarray:
-    """1/R(x) − x > 0; above 6 by its continued fraction 1/(x + 2/(x + 3/(x + …))), where the difference cancels."""
-    fraction = np.maximum(x, 6.0)
-    for term in range(40, 1, -1):
-        fraction = np.maximum(x, 6.0) + term / fraction
+    """1/R(x) − x > 0; from 6 on by the continued fraction 1/(x + 2/(x + 3/(x + …))), as the difference cancels."""
     near = np.minimum(x, 6.0)
-    return np.where(x > 6, 1 / fraction, math.sqrt(2 / math.pi) / erfcx(near / math.sqrt(2)) - near)
+    answer = math.sqrt(2 / math.pi) / erfcx(near / math.sqrt(2)) - near
+    far = x > 6
+    if far.any():
+        fraction = x[far]
+        for term in range(40, 1, -1):
+            fraction = x[far] + term / fraction
+        answer[far] = 1 / fraction
+    return answer

@@ -1,9 +1,9 @@
 """How far the data of one record, or of one whole client, can move what a client uploads.
 
-Four models give Δ_U (MATH.md, section 1). Three are theorems whose premises are checked here; `paper` is the
-paper's own 2C/m, which general losses do not satisfy, and is marked conditional wherever it goes. Each model
-returns one Δ_U per client, because clients of unequal size move by unequal amounts. Sizes are public, so the
-adjacency of records is replacement: one record of one client becomes any other record.
+Four models give Δ_U (MATH.md, section 1). Three are theorems whose premises are checked here; `paper` is
+the paper's own 2C/m, which general losses do not satisfy, and is marked conditional wherever it goes.
+Each model returns one Δ_U per client, because clients of unequal size move by unequal amounts. Sizes are
+public, so the adjacency of records is replacement: one record of one client becomes any other record.
 """
 
 from __future__ import annotations
@@ -71,14 +71,12 @@ def proximal(
     check_positive("clip", clip)
     check_positive("lipschitz", lipschitz)
     records = _checked(sizes)
-    if (tolerance is None) == (steps is None):
-        raise UsageError(
-            "tolerance", tolerance, "given for a solve, or left out with `steps` for plain steps"
-        )
-    if tolerance is not None:
+    if tolerance is not None and steps is None:
         bound, premise = _solved(records, lipschitz, mu, tolerance)
+    elif steps is not None and tolerance is None:
+        bound, premise = _stepped(records, lipschitz, mu, steps, lr or 0.0, smoothness or 0.0)
     else:
-        bound, premise = _stepped(records, lipschitz, mu, steps, lr, smoothness)
+        raise UsageError("tolerance", tolerance, "given for a solve, or left out where `steps` are given")
     return Sensitivity("proximal", "record", "replace", np.minimum(2 * clip, bound), False, premise)
 
 
@@ -170,18 +168,12 @@ def _solved(records: np.ndarray, lipschitz: float, mu: float, tolerance: float) 
 
 
 def _stepped(
-    records: np.ndarray,
-    lipschitz: float,
-    mu: float,
-    steps: int | None,
-    lr: float | None,
-    smoothness: float | None,
+    records: np.ndarray, lipschitz: float, mu: float, steps: int, lr: float, smoothness: float
 ) -> tuple[np.ndarray, str]:
     """S plain steps from w̃: each contracts by 1 − ημ and adds at most 2ηG/m."""
-    check_count("steps", steps or 0)
-    check_positive("lr", lr or 0)
-    check_positive("smoothness", smoothness or 0)
-    assert steps is not None and lr is not None and smoothness is not None
+    check_count("steps", steps)
+    check_positive("lr", lr)
+    check_positive("smoothness", smoothness)
     if not (mu >= 0 and math.isfinite(mu)):
         raise UsageError("mu", mu, "a finite number of at least 0")
     largest = 2 / (smoothness + 2 * mu)

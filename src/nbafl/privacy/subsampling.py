@@ -1,22 +1,24 @@
 """Secrecy of who took part, when whole clients are protected and K of N are drawn each round.
 
-Replacing one client of N changes a round's broadcast only if that client was drawn. Whoever cannot tell faces, for a
-draw without replacement and a round that is μ-GDP (Balle, Barthe and Gaboardi 2018, Theorem 9),
+Replacing one client of N changes a round's broadcast only if that client was drawn. Whoever cannot tell
+faces, for a draw without replacement and a round that is μ-GDP (Balle, Barthe and Gaboardi 2018, Theorem
+9),
 
     δ_round(ε) = q·δ(ln(1 + (e^ε − 1)/q); μ)   for ε ≥ 0,   q = K/N,
 
-and, replacement being symmetric, δ_round(−ε) = 1 − e^{−ε} + e^{−ε}δ_round(ε). That curve has a dominating pair (Zhu,
-Dong and Wang 2022), which dp-accounting's connect-the-dots discretises from above and composes over T rounds.
+and, replacement being symmetric, δ_round(−ε) = 1 − e^{−ε} + e^{−ε}δ_round(ε). That curve has a dominating
+pair (Zhu, Dong and Wang 2022), which dp-accounting's connect-the-dots discretises from above and composes
+over T rounds.
 
 Who is amplified, and who is not:
 - `broadcast` is: it sees no upload. The premise is that the draw is kept secret from it.
-- `colluders:a` is, with q = K/(N − a): colluders know in which rounds they themselves were drawn, so the target
-  competes with the other N − a only; their noise is subtracted besides.
-- `targeted`, `eavesdropper` and `curious-server` are not: whoever sees an upload of a client knows that it took part,
-  and whoever can tap a channel may see that it is silent. Against them the number of participations is averaged over
-  as for records (`accounting`), which holds even if every draw is public.
-- Clients of unequal weight or noise are not: the theorem compares the target with whoever fills its slot, and that
-  changes all weights of the round.
+- `colluders:a` is, with q = K/(N − a): colluders know in which rounds they themselves were drawn, so the
+  target competes with the other N − a only; their noise is subtracted besides.
+- `targeted`, `eavesdropper` and `curious-server` are not: whoever sees an upload of a client knows that
+  it took part, and whoever can tap a channel may see that it is silent. Against them the number of
+  participations is averaged over as for records (`accounting`), which holds even if every draw is public.
+- Clients of unequal weight or noise are not: the theorem compares the target with whoever fills its slot,
+  and that changes all weights of the round.
 """
 
 from __future__ import annotations

@@ -1,0 +1,225 @@
+"""The privacy statement: what a run protects, against whom, by how much, and on what that rests.
+
+The same content goes to machines (`to_dict`, which becomes privacy.json) and to people (`sentences`). An
+epsilon never stands alone here: it comes with its adversary, its delta, its unit and its premise, and
+where the noise of a plan does not deliver what the plan claims, the statement says so.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from nbafl.privacy import accounting, subsampling
+from nbafl.privacy.adversary import Adversary, Noise, Release
+
+NOT_COVERED = (
+    "choosing hyper-parameters by looking at results on the same private data",
+    "pilot runs and estimates of constants made on the private data",
+    "losses and accuracies on training data published round by round",
+    "the test set and each client's local test records",
+    "timing, message sizes, memory and other side channels",
+    "a client that stays away, or is turned away, because of what its own data are",
+)
+FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
+_LIBRARIES = ("nbafl", "dp-accounting", "numpy", "scipy", "torch")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Everything a privacy claim needs beside it; `epsilon` is the claim, or None for a run without noise."""
+
+    release: Release
+    noise: Noise
+    epsilon: float | None
+    delta: float
+    adversary: Adversary
+    calibration: str
+    guarantee: Mapping[str, float]
+    assumptions: tuple[str, ...]
+    plan_digest: str
+    model_digest: str
+    model_parameters: int | None = None
+
+    @property
+    def holding(self) -> float:
+        """The ε that the noise gives against the named adversary at δ; infinite where nothing holds."""
+        key = self.adversary.name.replace("-", "_")
+        if key in self.guarantee:
+            return self.guarantee[key]
+        return accounting.epsilon_spent(self.release, self.noise, self.adversary, self.delta)
+
+    @property
+    def delivers(self) -> bool:
+        """Whether the noise is worth what was claimed (to the accuracy of the calibration)."""
+        return self.epsilon is not None and self.holding <= self.epsilon * (1 + 1e-6)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON: no NaN, no infinity (null instead)."""
+        sensitivity = self.release.sensitivity
+        return {
+            "unit": sensitivity.unit,
+            "adjacency": sensitivity.adjacency,
+            "adversary": {"name": self.adversary.name, "sees": self.adversary.sees},
+            "epsilon": _finite(self.holding),
+            "delta": self.delta,
+            "claimed": {"epsilon": self.epsilon, "delta": self.delta, "adversary": self.adversary.name},
+            "delivers_claim": self.delivers,
+            "guarantee": {
+                name: {"epsilon": _finite(value), "delta": self.delta}
+                for name, value in self.guarantee.items()
+            },
+            "mechanism": self._mechanism(),
+            "sensitivity": {
+                "model": sensitivity.model,
+                "uplink": float(self.release.uplink.max()),
+                "downlink": self.release.downlink,
+                "premise": sensitivity.premise,
+                "verified": not sensitivity.conditional,
+            },
+            "accountant": self.accountant(),
+            "attack": [
+                {"false_positive_rate": rate, "true_positive_rate": self._power(rate)}
+                for rate in FALSE_POSITIVE_RATES
+            ],
+            "assumptions": list(self.assumptions),
+            "not_covered": list(NOT_COVERED),
+            "versions": versions(),
+            "plan_digest": self.plan_digest,
+            "model_digest": self.model_digest,
+            "model_parameters": self.model_parameters,
+            "sentences": self.sentences(),
+        }
+
+    def sentences(self) -> list[str]:
+        """The statement for a reader who knows no differential privacy."""
+        return [
+            self._who_is_protected(),
+            self._against_whom(),
+            *self._how_much(),
+            self._by_what(),
+            self._on_what_premise(),
+            f"Accountant: {self.accountant()}.",
+            "Not covered: " + "; ".join(NOT_COVERED) + ".",
+            "Computed with " + ", ".join(f"{name} {version}" for name, version in versions().items()) + ".",
+            f"Plan {self.plan_digest[:16]}, model {self.model_digest[:16]} (sha256).",
+        ]
+
+    def accountant(self) -> str:
+        """How ε was computed, in one phrase."""
+        if self.release.everyone:
+            return "exact composition of Gaussian releases (one mu for the whole run), converted with dp-accounting"
+        if subsampling.amplifies(self.release, self.noise, self.adversary):
+            return (
+                "privacy loss distribution of rounds with a secret draw without replacement, replace-one, discretised "
+                "from above by dp-accounting's connect-the-dots"
+            )
+        return (
+            "mean over how often a client is drawn (binomial) of exact Gaussian compositions; no amplification by "
+            "sampling is claimed"
+        )
+
+    def _who_is_protected(self) -> str:
+        sensitivity = self.release.sensitivity
+        if sensitivity.unit == "record":
+            return (
+                "Protected: each single record of each client. The statement compares two data sets that differ in "
+                "one record of one client, replaced by any other; how many records a client has is public."
+            )
+        change = (
+            "replaced by any other"
+            if sensitivity.adjacency == "replace"
+            else "left out (its slot sends only noise)"
+        )
+        return f"Protected: each client as a whole. The statement compares two federations with one client's data {change}."
+
+    def _against_whom(self) -> str:
+        return f"Adversary: {self.adversary.name}, who sees {self._sees()}; it may know everything else."
+
+    def _sees(self) -> str:
+        """What the adversary sees, with this release's L in place of the letter."""
+        return self.adversary.sees.replace(" L ", f" {self.release.exposures} ")
+
+    def _how_much(self) -> list[str]:
+        if math.isinf(self.holding):
+            return [
+                f"Guarantee: none. Against {self.adversary.name} no finite epsilon holds with this noise."
+            ]
+        condition = " if the premise below holds" if self.release.sensitivity.conditional else ""
+        first = (
+            f"Guarantee{condition}: epsilon = {self.holding:.6g} at delta = {self.delta:g} against "
+            f"{self.adversary.name} over all {self.release.rounds} rounds."
+        )
+        if self.epsilon is not None and not self.delivers:
+            first += f" The claim of epsilon = {self.epsilon:g} ({self.calibration} calibration) is NOT met."
+        return [first, self._meaning()]
+
+    def _meaning(self) -> str:
+        """ε for one record or client: the odds it allows, and the best test at a false positive rate of 1%."""
+        unit = "a record" if self.release.sensitivity.unit == "record" else "a client"
+        factor = math.exp(self.holding) if self.holding < 700 else math.inf
+        odds = f"{factor:.3g}" if factor < 1e6 else f"e^{self.holding:.4g} (no useful limit on its own)"
+        return (
+            f"That means: whatever this adversary believed about {unit} before, what it sees multiplies its odds by at "
+            f"most {odds}, except with probability of about {self.delta:g}. If it tests which of two values {unit} had "
+            f"and accepts a false alarm in 1 case of 100, it detects at most {100 * self._power(0.01):.3g} of 100."
+        )
+
+    def _by_what(self) -> str:
+        lowest, highest = float(self.noise.sigma_uplink.min()), float(self.noise.sigma_uplink.max())
+        uplink = f"{lowest:.6g}" if lowest == highest else f"{lowest:.6g} to {highest:.6g}"
+        return (
+            f"Mechanism: fresh Gaussian noise in every coordinate, of standard deviation {uplink} in each upload and "
+            f"{self.noise.sigma_downlink:.6g} added by the server to each average; {self.release.per_round} of "
+            f"{self.release.clients} clients in each of {self.release.rounds} rounds."
+        )
+
+    def _on_what_premise(self) -> str:
+        sensitivity = self.release.sensitivity
+        status = (
+            "NOT verified: the guarantee is conditional on it"
+            if sensitivity.conditional
+            else "proved, provided that the training is as the premise says"
+        )
+        return (
+            f"Sensitivity ({sensitivity.model}): one {sensitivity.unit} moves an upload by at most "
+            f"{float(self.release.uplink.max()):.6g}. Premise: {sensitivity.premise} This is {status}."
+        )
+
+    def _mechanism(self) -> dict[str, Any]:
+        uplink = self.noise.sigma_uplink
+        return {
+            "name": "Gaussian",
+            "calibration": self.calibration,
+            "sigma_uplink": float(uplink[0]) if np.ptp(uplink) == 0 else [float(sigma) for sigma in uplink],
+            "sigma_downlink": float(self.noise.sigma_downlink),
+            "sigma_aggregate": self.noise.aggregate(self.release),
+            "clients": self.release.clients,
+            "per_round": self.release.per_round,
+            "rounds": self.release.rounds,
+            "exposures": self.release.exposures,
+        }
+
+    def _power(self, false_positive_rate: float) -> float:
+        return accounting.attack_power(self.release, self.noise, self.adversary, false_positive_rate)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed and of what ran; a library that is not installed is left out."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
