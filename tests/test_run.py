@@ -1,0 +1,161 @@
+"""The run folder and `nbafl.simulate`: what is written, what is refused, what a resume takes up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from torch import nn
+
+import nbafl
+from nbafl.errors import DataError, NbaflError, Refused, UsageError
+from nbafl.run import Run
+
+
+def small_federation(seed: int = 0, classes: int = 3, sizes=(20, 30)) -> nbafl.Federation:
+    numbers = np.random.default_rng(seed)
+    clients = []
+    for size in (*sizes, 40):
+        y = numbers.integers(classes, size=size)
+        x = numbers.normal(size=(size, 6)).astype(np.float32)
+        x[:, :classes] += 2 * np.eye(classes)[y]
+        clients.append((x, y))
+    return nbafl.Federation.from_arrays(clients=clients[:-1], test=clients[-1], outputs=classes)
+
+
+def small_plan(**fields) -> nbafl.Plan:
+    return nbafl.Plan(**{"sizes": (20, 30), "rounds": 4, "model": "softmax", "epsilon": 100, **fields})
+
+
+@pytest.fixture
+def finished(tmp_path) -> Run:
+    return nbafl.simulate(small_plan(), small_federation(), out=tmp_path / "run")
+
+
+def test_a_run_folder_holds_everything_the_contract_names(finished):
+    names = {path.name for path in finished.path.iterdir()}
+    assert names == {
+        "plan.toml",
+        "metrics.jsonl",
+        "model.safetensors",
+        "checkpoint",
+        "privacy.json",
+        "report.html",
+    }
+    again = Run.load(finished.path)
+    assert again.plan == finished.plan
+    assert [line["round"] for line in again.metrics] == [1, 2, 3, 4]
+    required = {
+        "round",
+        "train_loss",
+        "train_accuracy",
+        "test_loss",
+        "test_accuracy",
+        "worst_client_accuracy",
+        "participants",
+        "clipped_fraction",
+        "seconds",
+    }
+    assert required <= set(again.metrics[0])
+    assert again.finished
+    assert not again.active
+
+
+def test_the_privacy_statement_belongs_to_this_model(finished):
+    import hashlib
+
+    statement = finished.privacy
+    content = (finished.path / "model.safetensors").read_bytes()
+    assert statement["model_digest"] == hashlib.sha256(content).hexdigest()
+    assert statement["plan_digest"] == finished.plan.digest()
+    assert statement["adversary"]["name"] == "eavesdropper"
+    assert statement["epsilon"] == pytest.approx(100, rel=1e-6)
+    assert statement["delta"] == 0.01
+    assert statement["model_parameters"] == 6 * 3 + 3
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_does_not(tmp_path):
+    def weights(name: str, seed: int) -> bytes:
+        run = nbafl.simulate(small_plan(seed=seed), small_federation(), out=tmp_path / name)
+        return b"".join(value.tobytes() for value in load_file(run.path / "model.safetensors").values())
+
+    assert weights("a", 1) == weights("b", 1)
+    assert weights("c", 2) != weights("d", 1)
+
+
+def test_a_module_of_the_users_own(tmp_path):
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    run = nbafl.simulate(small_plan(model="mlp"), small_federation(), model=module, out=tmp_path / "run")
+    assert load_file(run.path / "model.safetensors").keys() == module.state_dict().keys()
+
+
+def test_a_regression_has_losses_but_no_accuracy(tmp_path):
+    numbers = np.random.default_rng(0)
+    x = numbers.normal(size=(40, 3)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0, 0.5])).astype(np.float32)
+    federation = nbafl.Federation.from_arrays(clients=[(x[:20], y[:20]), (x[20:], y[20:])])
+    run = nbafl.simulate(
+        nbafl.Plan(clients=2, samples=20, rounds=30, model="softmax", noise=False),
+        federation,
+        out=tmp_path / "run",
+    )
+    summary = run.summary()
+    assert summary["train_accuracy"] is None
+    assert summary["test_loss"] is None
+    assert summary["train_loss"] < 0.1 * run.metrics[0]["train_loss"]
+    assert "Loss by round" in (run.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"), [({"sizes": (20, 31)}, "samples"), ({"sizes": (20, 30, 10)}, "clients")]
+)
+def test_a_plan_for_other_data_is_refused_and_writes_nothing(tmp_path, fields, named):
+    with pytest.raises(UsageError, match=named):
+        nbafl.simulate(small_plan(**fields), small_federation(), out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_a_run_in_it_is_not_overwritten(finished):
+    with pytest.raises(UsageError, match="resume"):
+        nbafl.simulate(small_plan(), small_federation(), out=finished.path)
+
+
+def test_resume_refuses_other_data(finished):
+    with pytest.raises(Refused, match="other data"):
+        nbafl.simulate(small_plan(), small_federation(seed=5), out=finished.path, resume=True)
+
+
+def test_resume_drops_a_round_whose_checkpoint_never_came_to_be(tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def stop(metrics):
+        if metrics.round == 2:
+            raise Interrupted
+
+    whole = nbafl.simulate(small_plan(), small_federation(), out=tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        nbafl.simulate(small_plan(), small_federation(), out=tmp_path / "part", on_round=stop)
+    with open(tmp_path / "part" / "metrics.jsonl", "a") as log:
+        log.write(json.dumps({"round": 3, "train_loss": -1.0}) + "\n" + '{"round": 4, "trai')
+    part = nbafl.simulate(small_plan(), small_federation(), out=tmp_path / "part", resume=True)
+    assert [line | {"seconds": 0} for line in part.metrics] == [
+        line | {"seconds": 0} for line in whole.metrics
+    ]
+    assert (part.path / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut"])
+def test_a_damaged_run_folder_is_one_sentence(finished, damage):
+    state = finished.path / "checkpoint" / "state.safetensors"
+    content = state.read_bytes()
+    if damage == "missing":
+        (finished.path / "plan.toml").unlink()
+    else:
+        state.write_bytes(b"" if damage == "empty" else content[: len(content) // 2])
+    with pytest.raises(NbaflError) as refusal:
+        nbafl.simulate(small_plan(), small_federation(), out=finished.path, resume=True)
+    assert isinstance(refusal.value, DataError)
+    assert "\n" not in str(refusal.value)
