@@ -102,6 +102,6 @@ def attack_power(release: Release, noise: Noise, adversary: Adversary, false_pos
     if release.everyone:
         return whole
     # By duality every ε gives the bound e^ε·α + δ(ε); beyond ln(1/α) it exceeds 1.
-    epsilons = np.linspace(0.0, -math.log(false_positive_rate), 60)
+    epsilons = np.linspace(0.0, -math.log(false_positive_rate), 25)
     spent = [delta_spent(release, noise, adversary, float(epsilon)) for epsilon in epsilons]
     return min(whole, float(np.min(false_positive_rate * np.exp(epsilons) + spent)))

@@ -10,6 +10,7 @@ that protect the target least are assumed.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,9 +62,14 @@ class Release:
     @property
     def downlink(self) -> float:
         """Δ_D = max_j p_jΔ_U(j), the weights shared among the K participants that leave j the largest share."""
-        (weight, uplink), counts = _groups(self.weights, self.uplink)
-        total = weight + smallest_others(weight, counts, self.per_round - 1)
-        return float(np.max(weight * uplink / total))
+        first, _, counts = self.kinds
+        weight, uplink = self.weights[first], self.uplink[first]
+        return float(np.max(weight * uplink / (weight + smallest_others(weight, counts, self.per_round - 1))))
+
+    @functools.cached_property
+    def kinds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Clients of equal Δ_U and weight as one kind: (one client of each kind, kind of each client, how many)."""
+        return _kinds(self.weights, self.uplink)
 
     @property
     def equal(self) -> bool:
@@ -209,9 +215,20 @@ def round_costs(release: Release, noise: Noise, coalition: int = 0) -> RoundCost
         raise UsageError(
             "sigma_uplink", len(noise.sigma_uplink), f"one number for each of {release.clients} clients"
         )
-    (delta, weight, sigma), counts = _groups(release.uplink, release.weights, noise.sigma_uplink)
-    taps = float(np.sum((release.weights * noise.sigma_uplink) ** 2))
-    return costs_among(delta, weight, sigma, counts, release.per_round, coalition, noise.sigma_downlink, taps)
+    sigma = noise.sigma_uplink
+    first, kind, counts = release.kinds
+    if not np.array_equal(sigma[first][kind], sigma):
+        first, kind, counts = _kinds(release.weights, release.uplink, sigma)
+    return costs_among(
+        release.uplink[first],
+        release.weights[first],
+        sigma[first],
+        counts,
+        release.per_round,
+        coalition,
+        noise.sigma_downlink,
+        float(np.sum((release.weights * sigma) ** 2)),
+    )
 
 
 def costs_among(
@@ -263,14 +280,14 @@ def smallest_others(values: np.ndarray, counts: np.ndarray, take: int) -> np.nda
     return np.where(values <= largest, with_one_more - values, total)
 
 
-def _groups(*columns: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """The distinct rows of the columns, and how many clients have each."""
-    if all(np.ptp(column) == 0 for column in columns):
-        return [column[:1] for column in columns], np.array([len(columns[0])])
+def _kinds(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct rows of the columns: (an index of each, which of them each row is, how often it occurs)."""
     order = np.lexsort(columns)
-    ordered = [column[order] for column in columns]
-    starts = np.flatnonzero(np.r_[True, np.any([np.diff(column) != 0 for column in ordered], axis=0)])
-    return [column[starts] for column in ordered], np.diff(np.r_[starts, len(order)])
+    fresh = np.any([np.diff(column[order], prepend=np.nan) != 0 for column in columns], axis=0)
+    starts = np.flatnonzero(fresh)
+    kind = np.empty(len(order), dtype=np.int64)
+    kind[order] = np.cumsum(fresh) - 1
+    return order[starts], kind, np.diff(np.r_[starts, len(order)])
 
 
 def _times(number: np.ndarray, cost: np.ndarray) -> np.ndarray:

@@ -57,34 +57,40 @@ def epsilon_of_rounds(
 def realised_cost(release: Release, noise: Noise, adversary: Adversary, rounds: Sequence[Round]) -> float:
     """An upper bound on μ² over all target clients, exact where all rounds cost the same.
 
-    Of its n rounds with the target, the adversary sees some uploads and taps some others (`Adversary.views`); where
-    rounds differ, those are charged at the dearest round, and the broadcasts they replace are credited at the cheapest.
+    Of its n rounds with the target the adversary sees some uploads, at the price of the cheapest broadcasts, and taps
+    the others where that adds most; every other broadcast costs what it costs.
     """
     tally = _Tally.empty(release.clients)
     for happened in rounds:
         _add(tally, release, noise, adversary, happened)
-    uploads, tapped, rest = adversary.views(release.exposures, tally.rounds, tally.spread)
+    uploads, _, _ = adversary.views(release.exposures, tally.rounds, np.ones(1))
+    unseen = tally.rounds - uploads
+    taps = {
+        "none": 0.0,
+        "same": release.exposures * tally.gain,
+        "spread": release.exposures * tally.spread_gain,
+    }
     with np.errstate(invalid="ignore"):
-        broadcasts = np.minimum(tally.broadcast - (uploads + tapped) * tally.cheapest, rest * tally.dearest)
+        broadcasts = np.minimum(tally.broadcast - uploads * tally.cheapest, unseen * tally.dearest)
         total = (
             np.where(uploads > 0, uploads * tally.upload, 0.0)
-            + np.where(tapped > 0, tapped * tally.tapped, 0.0)
-            + np.where(rest > 0, broadcasts, 0.0)
+            + np.where(unseen > 0, broadcasts, 0.0)
+            + np.where(unseen > 0, np.minimum(taps[adversary.others], unseen * tally.gain), 0.0)
         )
     return float(np.max(np.where(np.isnan(total), np.inf, total)))
 
 
 @dataclass
 class _Tally:
-    """Per client over its rounds: how many, a, the largest c, Σb, the smallest and largest b, the most spread."""
+    """Per client over its rounds: how many, a, Σb, the smallest and largest b, the most a tap adds to a round."""
 
     rounds: np.ndarray
     upload: np.ndarray
-    tapped: np.ndarray
     broadcast: np.ndarray
     cheapest: np.ndarray
     dearest: np.ndarray
-    spread: np.ndarray
+    gain: np.ndarray
+    spread_gain: np.ndarray
 
     @classmethod
     def empty(cls, clients: int) -> _Tally:
@@ -111,10 +117,13 @@ def _add(tally: _Tally, release: Release, noise: Noise, adversary: Adversary, ha
         math.sqrt(noise.sigma_downlink**2 + happened.extra_variance),
         float(np.sum((release.weights * noise.sigma_uplink) ** 2)),
     )
+    with np.errstate(invalid="ignore"):
+        gain = np.where(np.isinf(costs.broadcast), 0.0, costs.tapped - costs.broadcast)
+        spread_gain = np.where(gain > 0, gain * costs.spread, 0.0)
     tally.rounds[members] += 1
     tally.upload[members] = costs.upload
-    tally.tapped[members] = np.maximum(tally.tapped[members], costs.tapped)
     tally.broadcast[members] += costs.broadcast
     tally.cheapest[members] = np.minimum(tally.cheapest[members], costs.broadcast)
     tally.dearest[members] = np.maximum(tally.dearest[members], costs.broadcast)
-    tally.spread[members] = np.maximum(tally.spread[members], costs.spread)
+    tally.gain[members] = np.maximum(tally.gain[members], gain)
+    tally.spread_gain[members] = np.maximum(tally.spread_gain[members], spread_gain)

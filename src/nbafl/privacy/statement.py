@@ -140,11 +140,16 @@ class Statement:
         return f"Protected: each client as a whole. The statement compares two federations with one client's data {change}."
 
     def _against_whom(self) -> str:
-        return f"Adversary: {self.adversary.name}, who sees {self._sees()}; it may know everything else."
+        return f"Adversary: {self.adversary.name}, who sees {self._sees()}; it may know the data of everyone else."
 
     def _sees(self) -> str:
         """What the adversary sees, with this release's L in place of the letter."""
-        return self.adversary.sees.replace(" L ", f" {self.release.exposures} ")
+        seen = self.adversary.sees
+        if self.release.exposures > 1:
+            return seen.replace(" L ", f" {self.release.exposures} ")
+        for several, one in (("rounds", "round"), ("further rounds", "further round"), ("uploads", "upload")):
+            seen = seen.replace(f"up to L {several}", f"one {one}")
+        return seen
 
     def _how_much(self) -> list[str]:
         if math.isinf(self.holding):
