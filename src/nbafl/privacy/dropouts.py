@@ -65,17 +65,17 @@ def realised_cost(release: Release, noise: Noise, adversary: Adversary, rounds: 
         _add(tally, release, noise, adversary, happened)
     uploads, _, _ = adversary.views(release.exposures, tally.rounds, np.ones(1))
     unseen = tally.rounds - uploads
-    taps = {
-        "none": 0.0,
-        "same": release.exposures * tally.gain,
-        "spread": release.exposures * tally.spread_gain,
-    }
+    gain_of_taps: np.ndarray = {
+        "none": np.zeros(release.clients),
+        "same": tally.gain,
+        "spread": tally.spread_gain,
+    }[adversary.others]
     with np.errstate(invalid="ignore"):
         broadcasts = np.minimum(tally.broadcast - uploads * tally.cheapest, unseen * tally.dearest)
         total = (
             np.where(uploads > 0, uploads * tally.upload, 0.0)
             + np.where(unseen > 0, broadcasts, 0.0)
-            + np.where(unseen > 0, np.minimum(taps[adversary.others], unseen * tally.gain), 0.0)
+            + np.where(unseen > 0, np.minimum(release.exposures * gain_of_taps, unseen * tally.gain), 0.0)
         )
     return float(np.max(np.where(np.isnan(total), np.inf, total)))
 
