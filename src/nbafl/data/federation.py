@@ -290,6 +290,22 @@ class Federation:
         chosen = np.concatenate(list(taken))
         return replace(self, train=kept, test=(self.x[chosen], self.y[chosen]))
 
+    def with_features(
+        self, name: str = "scattering", feature_norm: float | None = None, **options: int
+    ) -> Federation:
+        """The same federation with fixed features in place of the records: `raw` or `scattering`.
+
+        `feature_norm` R bounds ‖(x, 1)‖ of every record, the 1 being the bias's input; records of `scattering`
+        have norm 1 before that. See features.py for the options.
+        """
+        from nbafl.data import features  # needs torch, which nothing else here does
+
+        def compute(x: np.ndarray) -> np.ndarray:
+            return features.compute(name, x, feature_norm, **options)
+
+        test = None if self.test is None else (compute(self.test[0]), self.test[1])
+        return replace(self, x=compute(self.x), test=test)
+
     def _holdout_of_pool(self, train: Repeated, fraction: float, seed: int) -> Federation:
         """Clients of a population share records, so the part is taken out of the storage they draw from."""
         order = np.random.default_rng([dealing.check_seed(seed), 1]).permutation(train.pool)

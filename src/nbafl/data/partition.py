@@ -3,8 +3,8 @@
 A partition deals record indices, never the records themselves: disjoint clients, exactly the sizes asked for,
 and the same deal for the same seed. `iid` deals at random, `dirichlet:ALPHA` gives every client its own mix
 of classes, and `shards:S` gives every client S runs of the records sorted by label. `Repeated` is the one
-place where clients may share records: a population larger than the data set, whose records are computed from the
-client's number when asked for.
+place where clients may share records: a population larger than the data set, whose records are computed from
+the client's number when asked for.
 """
 
 from __future__ import annotations

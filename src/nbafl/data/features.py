@@ -1,0 +1,216 @@
+"""Features of images that are fixed before any private record is seen, so that they cost no privacy.
+
+`scattering` turns an image into scattering coefficients (scattering.py), normalises each record by itself, takes out
+what pen strokes in general have in common (reference.py), and scales each record to norm 1. No step uses a statistic of
+the clients' data. Softmax regression on these features learns under much more noise than a network on pixels.
+
+Coefficients of large data sets are kept on disk (NBAFL_CACHE, or ~/.cache/nbafl) as float16: half the space of float32,
+and a relative rounding of 0.0005 that is far below the noise of any private run. They are rounded whether or not they
+come from the disk, so a run does not depend on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from nbafl.data import reference, scattering
+from nbafl.errors import UsageError
+
+NAMES = ("raw", "scattering")
+GROUPS = 27
+"""Groups of neighbouring channels that are normalised together."""
+FLATTENED = 50
+"""Directions of the pen strokes that are shrunk to the strength of the next one."""
+_REFERENCE_IMAGES = 2000
+_VERSION = b"scattering 1"  # part of the cache's key: change it with the transform
+_WORTH_KEEPING = 8192  # fewer images are computed faster than a disk fills up
+_FILES_KEPT = 6
+_CHUNK = 512  # records normalised at a time
+
+
+def compute(
+    name: str,
+    x: np.ndarray,
+    feature_norm: float | None = None,
+    *,
+    groups: int = GROUPS,
+    flatten: int = FLATTENED,
+) -> np.ndarray:
+    """Features of the records x: as they are (`raw`), or (M, channels) for `scattering`.
+
+    With `feature_norm` R, every record is scaled down, if need be, so that ‖(x, 1)‖ ≤ R: the 1 is the bias's input.
+    """
+    if name not in NAMES:
+        raise UsageError("features", name, "raw or scattering")
+    if feature_norm is not None and not 1 < feature_norm < np.inf:
+        raise UsageError("feature_norm", feature_norm, "above 1, since it bounds the norm of (x, 1)")
+    features = x if name == "raw" else scattering_features(x, groups=groups, flatten=flatten)
+    return features if feature_norm is None else clip_records(features, feature_norm)
+
+
+def clip_records(x: np.ndarray, feature_norm: float) -> np.ndarray:
+    """x with ‖(x, 1)‖ ≤ feature_norm in every record, that is ‖x‖ ≤ sqrt(R² − 1); smaller records stay as they are."""
+    flat = x.reshape(len(x), -1)
+    norm = np.sqrt(np.einsum("ij,ij->i", flat, flat, dtype=np.float64))
+    bound = np.sqrt(feature_norm**2 - 1) * (
+        1 - 1e-6
+    )  # float32 rounding must not carry a record over the bound
+    scale = np.minimum(1.0, bound / np.maximum(norm, 1e-30)).astype(np.float32)
+    return (flat * scale[:, None]).reshape(x.shape)
+
+
+def scattering_features(x: np.ndarray, *, groups: int = GROUPS, flatten: int = FLATTENED) -> np.ndarray:
+    """Normalised scattering features (M, 3969 per 28×28 image plane) of images (M, planes, h, w), each of norm 1.
+
+    `flatten` = 0 leaves out the pen strokes: group normalisation and unit norm alone (Tramèr and Boneh, 2021).
+    """
+    if x.ndim != 4:
+        raise UsageError("features", "scattering", f"raw for records of shape {x.shape[1:]}: it needs images")
+    if groups < 1 or scattering.CHANNELS % groups:
+        raise UsageError("groups", groups, f"a divisor of {scattering.CHANNELS}")
+    count, planes, height, width = x.shape
+    kept, row = coefficients(x.reshape(-1, height, width))
+    row = row.reshape(count, planes)
+    common = _pen_strokes(height, width, groups, flatten) if flatten else None
+    features = np.empty((count, planes * kept[0].size), dtype=np.float32)
+    for start in range(0, count, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        features[part] = _normalise(kept[row[part].ravel()], groups, common).reshape(-1, features.shape[1])
+    if planes > 1:
+        features /= np.sqrt(np.float32(planes))  # planes have norm 1 each
+    return features
+
+
+def _normalise(maps: np.ndarray, groups: int, common: Common | None) -> np.ndarray:
+    """Coefficients (B, 81, h, w) to records of norm 1."""
+    values = _grouped(maps, groups)
+    if common is not None:
+        values = common.removed_from(values)
+    return values.numpy()
+
+
+def _grouped(maps: np.ndarray, groups: int) -> torch.Tensor:
+    """Each record's groups of channels to mean 0 and variance 1, then the record to norm 1."""
+    values = functional.group_norm(torch.from_numpy(maps.astype(np.float32)), groups).flatten(1)
+    return functional.normalize(values)
+
+
+class Common:
+    """What records of a kind have in common: their mean, and the directions in which they vary most."""
+
+    def __init__(self, records: torch.Tensor, directions: int) -> None:
+        self.mean = records.mean(dim=0)
+        centred = functional.normalize(records - self.mean)
+        # The leading directions are those of the small Gram matrix of the records, mapped back.
+        strength, vectors = torch.linalg.eigh((centred @ centred.T).double())
+        leading = strength.flip(0)[: directions + 1]
+        if directions >= len(records) or leading[-1] <= 1e-9 * leading[0]:
+            raise UsageError("flatten", directions, "below the number of independent pen strokes")
+        self.axes = functional.normalize(centred.T @ vectors.flip(1)[:, :directions].float(), dim=0)
+        self.shrink = (1 - (leading[-1] / leading[:-1]).sqrt()).float()
+
+    def removed_from(self, records: torch.Tensor) -> torch.Tensor:
+        """Less the mean, with the strongest directions shrunk to the strength of the next one, at norm 1."""
+        centred = functional.normalize(records - self.mean)
+        return functional.normalize(centred - (centred @ self.axes * self.shrink) @ self.axes.T)
+
+
+@cache
+def _pen_strokes(height: int, width: int, groups: int, directions: int) -> Common:
+    kept, row = coefficients(reference.strokes(_REFERENCE_IMAGES, height, width))
+    return Common(_grouped(kept[row], groups), directions)
+
+
+def coefficients(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scattering coefficients of (M, h, w) images as float16, in an order of their own, and each image's row there.
+
+    The order depends on the images alone, so that one file on disk serves every way of dealing them to clients.
+    """
+    images = np.ascontiguousarray(images, dtype=np.float32)
+    order = _order(images)
+    row = np.empty(len(images), dtype=np.int64)
+    row[order] = np.arange(len(images))
+    path = _folder() / f"scattering-{_key(images, order)}.f16" if len(images) >= _WORTH_KEEPING else None
+    _, height, width = images.shape
+    shape = (len(images), scattering.CHANNELS, height // scattering.STEP, width // scattering.STEP)
+    kept = None if path is None else _load(path, shape)
+    if kept is None:
+        kept = np.empty(shape, dtype=np.float16)
+        scattering.transform(images[order], kept, "cuda" if torch.cuda.is_available() else "cpu")
+        if path is not None:
+            _save(path, kept)
+    return kept, row
+
+
+def _order(images: np.ndarray) -> np.ndarray:
+    """The images sorted by a 64-bit fingerprint of their bytes."""
+    bits = images.reshape(len(images), -1).view(np.uint32)
+    weights = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
+    prints = [bits[i : i + _CHUNK].astype(np.uint64) @ weights for i in range(0, len(bits), _CHUNK)]
+    return np.argsort(np.concatenate(prints), kind="stable")
+
+
+def _key(images: np.ndarray, order: np.ndarray) -> str:
+    digest = hashlib.blake2b(_VERSION + str(images.shape).encode(), digest_size=16)
+    for start in range(0, len(order), _CHUNK):
+        digest.update(images[order[start : start + _CHUNK]])
+    return digest.hexdigest()
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("NBAFL_CACHE") or Path.home() / ".cache" / "nbafl")
+
+
+def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The kept coefficients, or None where there are none or the file's own checksum does not match."""
+    try:
+        content = np.memmap(path, dtype=np.uint8, mode="r")
+        data, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:].tobytes()
+        kept = data.view(np.float16).reshape(shape)
+    except (OSError, ValueError):
+        return None
+    if _checksum(kept) != checksum:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the files used last are kept longest
+    return kept
+
+
+def _save(path: Path, kept: np.ndarray) -> None:
+    """Write to a temporary file and rename. A cache that cannot be written costs time later, not this run."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".scattering-", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(kept.data)
+            file.write(_checksum(kept))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        newest_first = sorted(
+            path.parent.glob("scattering-*.f16"), key=lambda f: f.stat().st_mtime, reverse=True
+        )
+        for old in newest_first[_FILES_KEPT:]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+_CHECKSUM_BYTES = 16
+
+
+def _checksum(data: np.ndarray) -> bytes:
+    return hashlib.blake2b(data.data, digest_size=_CHECKSUM_BYTES).digest()
