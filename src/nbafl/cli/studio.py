@@ -1,0 +1,49 @@
+"""`nbafl studio`: the local web page to plan with sliders, watch runs and compare them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nbafl.errors import Refused, UsageError
+
+HELP = """Open the studio: plan with sliders, watch runs while they train, compare them, see the paper's figures.
+
+Examples:
+
+  nbafl studio                                      then open http://127.0.0.1:8080
+
+  nbafl studio --port 9000 --runs /data/runs
+
+  nbafl studio --host 0.0.0.0 --token "$(openssl rand -hex 16)"      for others on the network
+"""
+
+
+def studio(
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine needs --token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None, typer.Option(help="Secret that every request must know.", envvar="NBAFL_STUDIO_TOKEN")
+    ] = None,
+    runs: Annotated[str, typer.Option(help="Folder with the run folders.", metavar="DIR")] = "runs",
+    figures: Annotated[str, typer.Option(help="Folder `nbafl reproduce` wrote.", metavar="DIR")] = "figures",
+    constants: Annotated[
+        str | None, typer.Option(help="Constants of the loss from an earlier pilot.", metavar="FILE")
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    if not 1 <= port <= 65535:
+        raise UsageError("port", port, "between 1 and 65535")
+    try:
+        from nbafl.studio.server import Studio, serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "nicegui":
+            raise
+        raise Refused("The studio needs the extra `studio`: pip install 'nbafl[studio]'.") from None
+    opened = Studio(Path(runs).resolve(), Path(figures).resolve(), host, port, token, constants)
+    print(f"nbafl studio on http://{host}:{port}/ (Ctrl-C ends it; runs go on).", flush=True)
+    serve(opened, open_browser)

@@ -1,0 +1,52 @@
+"""Everything the Plan page says about one plan, computed in one go and away from the page.
+
+The numbers are the Plan's own (`summary`, `paper_rule`); added is one quantity that people can picture: how often the
+best possible guess about one record is right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from nbafl.plan import Plan
+from nbafl.privacy import accounting, adversary
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plan needs and what it is worth."""
+
+    plan: Plan
+    summary: dict[str, Any]
+    paper: dict[str, Any]
+    adversary: adversary.Adversary
+    guess: float
+    """The highest probability of telling two neighbouring data sets apart, for the adversary of the plan."""
+
+    @property
+    def epsilon(self) -> float | None:
+        """The ε that really holds against the plan's adversary; None where none does."""
+        value: float | None = self.summary["guarantee"][self.adversary.name.replace("-", "_")]["epsilon"]
+        return value
+
+    @property
+    def kept(self) -> bool:
+        """Whether the noise is worth what the plan claims, against the adversary it names."""
+        return self.epsilon is not None and self.epsilon <= self.plan.epsilon * (1 + 1e-9)
+
+
+@lru_cache(maxsize=256)
+def answer(plan: Plan) -> Answer:
+    """The page's numbers for a plan; remembered, because sliders come back to where they were."""
+    named = adversary.parse(plan.adversary)
+    return Answer(plan, plan.summary(), plan.paper_rule(), named, best_guess(plan, named))
+
+
+def best_guess(plan: Plan, named: adversary.Adversary) -> float:
+    """The success of an optimal test between two equally likely neighbours: (1 + δ(0))/2, with δ(0) their distance.
+
+    δ(0) is the total variation distance of what the adversary sees in the two cases, so no guess does better.
+    """
+    return (1 + accounting.delta_spent(plan.release(), plan.noise_scales(), named, 0.0)) / 2

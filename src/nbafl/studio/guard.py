@@ -1,0 +1,155 @@
+"""Who may talk to the studio: this machine only, unless a token was set, and then only with the token.
+
+A page that can start runs must not listen to every web site the user has open. So a request must name the studio's
+own host (a foreign site cannot do that: DNS rebinding ends here), and a browser's Origin must be the studio itself.
+The check sits below the routes, so it covers pages, files and the live connection alike.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, MutableMapping
+from html import escape
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from nbafl.errors import UsageError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+COOKIE = "nbafl_studio"
+SHORTEST_TOKEN = 12
+LONGEST_FORM = 4096
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name means this machine and nothing else."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, token: str | None) -> None:
+    """Refuse to open the studio to other machines without a token that cannot be guessed."""
+    if token is None and not is_loopback(host):
+        raise UsageError("token", None, f"given (at least {SHORTEST_TOKEN} characters) when host is {host!r}")
+    if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise UsageError("token", token, f"at least {SHORTEST_TOKEN} printable ASCII characters")
+
+
+class Guard:
+    """ASGI middleware in front of everything the studio serves."""
+
+    def __init__(self, app: App, token: str | None = None) -> None:
+        self.app = app
+        self.token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if not self._same_place(headers):
+            await _answer(scope, receive, send, 403, "This address does not belong to the studio.")
+        elif self.token is None or self._has_token(headers):
+            await self.app(scope, receive, send)
+        else:
+            await self._ask_for_token(scope, receive, send)
+
+    def _same_place(self, headers: dict[str, str]) -> bool:
+        """The Host is ours, and a browser's Origin is the same place as the Host."""
+        host = headers.get("host", "")
+        if self.token is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            return False
+        origin = headers.get("origin")
+        return origin is None or urlsplit(origin).netloc == host
+
+    def _has_token(self, headers: dict[str, str]) -> bool:
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        return self._is_token(bearer) or (cookie is not None and self._is_token(cookie.value))
+
+    def _is_token(self, candidate: str) -> bool:
+        return hmac.compare_digest(candidate.encode(), (self.token or "").encode())
+
+    async def _ask_for_token(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The token may come once, in the link (?token=) or in the form; from then on it is a cookie."""
+        if scope["type"] == "http" and scope["method"] in ("GET", "POST"):
+            source = scope.get("query_string", b"") if scope["method"] == "GET" else await _body(receive)
+            given = parse_qs(source.decode("latin-1")).get("token", [""])[0]
+            if self._is_token(given):
+                await _redirect(send, scope.get("path", "/"), given)
+                return
+            sentence = (
+                "That is not the token." if given else "The studio asks for the token it was started with."
+            )
+        else:
+            sentence = "The studio asks for the token it was started with."
+        await _answer(scope, receive, send, 401, sentence)
+
+
+async def _body(receive: Receive) -> bytes:
+    content = b""
+    while len(content) <= LONGEST_FORM:
+        message = await receive()
+        content += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    return content[:LONGEST_FORM]
+
+
+async def _redirect(send: Send, path: str, token: str) -> None:
+    cookie = SimpleCookie({COOKIE: token})
+    for name, value in (("path", "/"), ("httponly", "1"), ("samesite", "Strict")):
+        cookie[COOKIE][name] = value
+    # A path of two slashes would be read as another host.
+    headers = [
+        ("location", "/" + path.lstrip("/")),
+        ("set-cookie", cookie[COOKIE].OutputString()),
+        ("content-length", "0"),
+    ]
+    await _send(send, 303, headers, b"")
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, status: int, sentence: str) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": sentence})
+        return
+    page = _FORM.format(sentence=escape(sentence), form=_INPUT if status == 401 else "").encode()
+    headers = [
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-length", str(len(page))),
+        ("cache-control", "no-store"),
+    ]
+    await _send(send, status, headers, b"" if scope["method"] == "HEAD" else page)
+
+
+async def _send(send: Send, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+_INPUT = (
+    '<form method="post"><label>Token <input name="token" type="password" autofocus autocomplete="current-password">'
+    "</label> <button>Open</button></form>"
+)
+_FORM = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>nbafl studio</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body{{font:1rem/1.5 system-ui,sans-serif;color:#16202c;background:#f5f6f8;display:grid;place-items:center;
+min-height:90vh;margin:0}}main{{background:#fff;border:1px solid #dde2e8;border-radius:12px;padding:2rem;margin:1rem}}
+input,button{{font:inherit;padding:.45rem .7rem;border-radius:8px;border:1px solid #aab4c0}}
+button{{background:#0072b2;color:#fff;border-color:#0072b2}}</style></head>
+<body><main><h1 style="margin-top:0;font-size:1.3rem">nbafl studio</h1><p>{sentence}</p>{form}</main></body></html>"""

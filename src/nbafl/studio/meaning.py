@@ -1,0 +1,80 @@
+"""What ε means for one record, in words a data owner can check: how often could the best guess be right?
+
+The picture behind it: somebody knows every other record of the federation, has two candidates for the last one, both
+equally likely, and names one after seeing what the adversary sees. A coin is right half of the time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from nbafl.studio.answer import Answer
+from nbafl.studio.wording import escape, percent, short
+
+VERDICTS = (
+    (0.52, "hardly better than a coin"),
+    (0.60, "a little better than a coin"),
+    (0.75, "clearly better than a coin"),
+    (0.90, "right most of the time"),
+    (0.99, "nearly always right"),
+    (1.01, "practically always right"),
+)
+
+
+def verdict(guess: float) -> str:
+    """The best guess in words."""
+    return next(words for limit, words in VERDICTS if guess <= limit)
+
+
+def odds_after(prior: float, epsilon: float) -> float:
+    """The highest belief that a prior can turn into: its odds times e^ε."""
+    return 1 / (1 + (1 - prior) / prior * math.exp(-epsilon))
+
+
+def draw(answer: Answer) -> str:
+    """A gauge from coin to certainty, and three sentences."""
+    guess = answer.guess
+    position = max(0.0, min(100.0, 200 * (guess - 0.5)))
+    return (
+        f'<p class="big" data-guess="{guess!r}">{percent(guess)}</p>'
+        f'<p class="big-label">is how often the best guess about one {_thing(answer)} can be right: '
+        f"<b>{verdict(guess)}</b></p>"
+        f'<div class="gauge" aria-hidden="true"><i style="left:{position:.2f}%"></i></div>'
+        '<div class="gauge-ends" aria-hidden="true"><span>coin, 50%</span><span>certainty, 100%</span></div>'
+        + "".join(f"<p>{sentence}</p>" for sentence in sentences(answer))
+    )
+
+
+def sentences(answer: Answer) -> list[str]:
+    """What the number says, what ε and δ say, and what it all rests on."""
+    found = [_picture(answer), *([] if answer.epsilon is None else _odds(answer, answer.epsilon))]
+    if answer.summary["conditional"]:
+        found.append(
+            "<b>Only if 2C/m holds</b>, which it does not for general models. Resting on clipping alone, these "
+            "numbers are far worse: see the bars."
+        )
+    return found
+
+
+def _picture(answer: Answer) -> str:
+    subject = "all data of one client" if answer.summary["claimed"]["unit"] == "client" else "one record"
+    return (
+        f"Imagine somebody who knows everything in the federation except {subject}, for which there are two "
+        f"candidates, and who sees {escape(answer.adversary.sees)}. They name the right candidate at most "
+        f"{percent(answer.guess)} of the time."
+    )
+
+
+def _odds(answer: Answer, epsilon: float) -> list[str]:
+    delta = answer.plan.delta
+    factor = short(math.exp(epsilon), 3) if epsilon < 700 else f"e<sup>{short(epsilon)}</sup>"
+    before, after = 0.01, odds_after(0.01, epsilon)
+    return [
+        f"As odds: what they believed beforehand changes at most by a factor e<sup>ε</sup> = {factor}, so a suspicion "
+        f"of {percent(before)} can grow to {percent(after)}. With probability δ = {short(delta)} even that may fail "
+        f"(ε = {short(epsilon)}, {escape(answer.adversary.name)})."
+    ]
+
+
+def _thing(answer: Answer) -> str:
+    return "client" if answer.summary["claimed"]["unit"] == "client" else "record"

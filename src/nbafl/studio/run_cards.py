@@ -1,0 +1,223 @@
+"""What the Runs page says about runs: rows of the list, facts of one run, and several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from nbafl.plan import Plan
+from nbafl.studio import charts
+from nbafl.studio.shelf import Entry
+from nbafl.studio.wording import duration, escape, short
+
+STATES = {
+    "starting": ("live", "…", "starting"),
+    "running": ("live", "●", "running"),
+    "finished": ("good", "✓", "finished"),
+    "stopped": ("", "❚❚", "stopped"),
+    "failed": ("bad", "✕", "failed"),
+    "damaged": ("bad", "✕", "damaged"),
+}
+RESULTS = (
+    ("test_accuracy", "test accuracy"),
+    ("test_loss", "test loss"),
+    ("train_accuracy", "training accuracy"),
+    ("train_loss", "training loss"),
+)
+COMPARED = ("noise", "epsilon", "delta", "adversary", "calibration", "sensitivity", "clients", "per_round", "rounds",
+            "exposures", "samples", "clip", "record_clip", "feature_norm", "tolerance", "adjacency", "model", "features",
+            "dataset", "partition", "local_steps", "lr", "mu", "batch", "server_momentum", "seed")  # fmt: skip
+
+
+def badge(state: str) -> str:
+    """A state in word and sign, coloured as well."""
+    kind, sign, word = STATES[state]
+    return f'<span class="badge {kind}"><i aria-hidden="true">{sign}</i> {word}</span>'
+
+
+def claim(plan: Plan | None) -> str:
+    """The promise in short; never an ε without adversary, δ and premise."""
+    if plan is None:
+        return ""
+    if not plan.noise:
+        return "no noise, no promise"
+    condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
+    return (
+        f"ε {short(plan.epsilon)} at δ {short(plan.delta)}, {plan.adversary}, {plan.calibration}{condition}"
+    )
+
+
+def row(entry: Entry, failed: str | None = None) -> dict[str, Any]:
+    """An entry as the list shows it; plain values only, so that the list can sort by them."""
+    plan = entry.plan
+    accuracy = (entry.last or {}).get("test_accuracy")
+    loss = (entry.last or {}).get("train_loss")
+    state = "failed" if failed and entry.state == "stopped" else entry.state
+    return {
+        "name": entry.name,
+        "state": state,
+        "badge": badge(state),
+        "about": entry.problem or claim(plan),
+        "done": entry.rounds_done,
+        "rounds": plan.rounds if plan else 0,
+        "progress": progress(entry),
+        "share": round(100 * entry.rounds_done / plan.rounds) if plan else 0,
+        "accuracy": accuracy,
+        "result": result(accuracy, loss),
+        "changed": round(entry.changed),
+        "when": f"{datetime.fromtimestamp(entry.changed):%d %b %H:%M}",
+    }
+
+
+def starting_row(name: str, plan_about: str, failed: str | None) -> dict[str, Any]:
+    """A run that was started a moment ago and has no folder yet."""
+    now = datetime.now()
+    state = "failed" if failed else "starting"
+    return {
+        "name": name, "state": state, "badge": badge(state), "about": failed or plan_about, "done": 0, "rounds": 0,
+        "progress": "", "share": 0, "accuracy": None, "result": "", "changed": round(now.timestamp()),
+        "when": f"{now:%d %b %H:%M}",
+    }  # fmt: skip
+
+
+def result(accuracy: float | None, loss: float | None) -> str:
+    """The newest accuracy, or the loss where there are no classes."""
+    if accuracy is not None:
+        return f"{accuracy:.1%}"
+    return f"loss {short(loss)}" if loss is not None else ""
+
+
+def progress(entry: Entry) -> str:
+    """Rounds done, and while it goes how long it will take."""
+    if entry.plan is None:
+        return ""
+    text = f"{entry.rounds_done} of {entry.plan.rounds} rounds"
+    left = entry.seconds_left
+    return f"{text}, about {duration(left)} left" if left is not None else text
+
+
+def facts(entry: Entry) -> str:
+    """The newest measurements of a run as a row of boxes."""
+    last, plan = entry.last or {}, entry.plan
+    boxes = [
+        _fact(_measured(name, last[name]), label) for name, label in RESULTS if last.get(name) is not None
+    ]
+    if plan is not None:
+        share = 100 * entry.rounds_done / plan.rounds
+        boxes.insert(0, _fact(f"{entry.rounds_done} / {plan.rounds}", _rounds_label(entry), meter=share))
+        if plan.noise:
+            condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
+            boxes.append(
+                _fact(
+                    f"ε {short(plan.epsilon)}",
+                    f"claimed at δ {short(plan.delta)}, {plan.adversary}{condition}",
+                )
+            )
+        else:
+            boxes.append(_fact("no noise", "no promise"))
+    return f'<div class="facts">{"".join(boxes)}</div>'
+
+
+def _rounds_label(entry: Entry) -> str:
+    left = entry.seconds_left
+    return f"rounds, about {duration(left)} left" if left is not None else "rounds"
+
+
+def _measured(name: str, value: float) -> str:
+    return f"{value:.1%}" if name.endswith("accuracy") else short(value)
+
+
+def _fact(value: str, label: str, meter: float | None = None) -> str:
+    bar = (
+        f'<div class="meter" aria-hidden="true"><i style="width:{meter:.1f}%"></i></div>'
+        if meter is not None
+        else ""
+    )
+    return f'<div class="fact"><b>{escape(value)}</b>{bar}<small>{escape(label)}</small></div>'
+
+
+def statement(privacy: dict[str, Any] | None, plan: Plan | None) -> str:
+    """The privacy statement of a finished run, or what the plan claims until there is one."""
+    if privacy is not None:
+        sentences = [str(sentence) for sentence in privacy.get("sentences", [])]
+        return '<div class="statement">' + "".join(f"<p>{escape(each)}</p>" for each in sentences) + "</div>"
+    about = f" The plan claims: {escape(claim(plan))}." if plan else ""
+    return f'<p class="soft">The privacy statement is written when the run finishes.{about}</p>'
+
+
+def audit(found: dict[str, Any] | None, entry: Entry) -> str:
+    """What an attack could prove, beside what was claimed; or how to have one made."""
+    if found is None:
+        return (
+            '<p class="soft">No audit was made of this run. Attack its plan with: '
+            f"<code>nbafl audit --config {escape(entry.path / 'plan.toml')}</code></p>"
+        )
+    proved = found.get("proved_epsilon", {})
+    refuted = found.get("verdict") == "refuted"
+    mark = (
+        '<span class="badge bad"><i>✕</i> refuted</span>'
+        if refuted
+        else '<span class="badge good"><i>✓</i> consistent</span>'
+    )
+    return (
+        f"<p>{mark} The attack as {escape(found.get('adversary'))} proves at least "
+        f"<b>ε = {short(proved.get('gaussian'))}</b> (Gaussian) and ε = {short(proved.get('distribution_free'))} (without that "
+        f"assumption) at δ = {short(found.get('delta'))}, where ε = {short(found.get('claimed_epsilon'))} is claimed; "
+        f"{found.get('trials')} trials, confidence {found.get('confidence')}.</p>"
+    )
+
+
+def compare(entries: Sequence[Entry]) -> str:
+    """Several runs side by side: results, promises, and every other field in which their plans differ."""
+    known = [entry for entry in entries if entry.plan is not None]
+    heads = "".join(
+        f'<th scope="col"><i class="swatch" style="border-color:{charts.colour(i)};border-top-style:{_style(i)}"></i>'
+        f"{escape(entry.name)}</th>"
+        for i, entry in enumerate(known)
+    )
+    rows = [
+        _compare_row("state", [entry.state for entry in known]),
+        _compare_row("rounds done", [progress(e) for e in known]),
+    ]
+    rows += [_compare_row("promise", [claim(entry.plan) for entry in known])]
+    rows += [
+        _compare_row(
+            label,
+            [
+                _measured(name, value) if (value := (e.last or {}).get(name)) is not None else "–"
+                for e in known
+            ],
+        )
+        for name, label in RESULTS
+    ]
+    plans = [entry.plan for entry in known if entry.plan is not None]
+    rows += [_compare_row(name, values) for name in COMPARED if len(set(values := _values(plans, name))) > 1]
+    return (
+        f'<div class="scroll"><table class="compare"><thead><tr><th scope="col">Run</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def legend(names: Sequence[str]) -> str:
+    """Which line is which run."""
+    return "".join(
+        f'<span class="legend-item"><i class="swatch" style="border-color:{charts.colour(i)};border-top-style:{_style(i)}">'
+        f"</i>{escape(name)}</span> "
+        for i, name in enumerate(names)
+    )
+
+
+def _style(index: int) -> str:
+    return {"solid": "solid", "dot": "dotted"}.get(charts.dash(index), "dashed")
+
+
+def _values(plans: Sequence[Plan], name: str) -> list[str]:
+    if name == "per_round":
+        return [str(plan.drawn) for plan in plans]
+    return [short(value) if isinstance(value := getattr(plan, name), float) else str(value) for plan in plans]
+
+
+def _compare_row(label: str, values: Sequence[str]) -> str:
+    cells = "".join(f"<td>{escape(value)}</td>" for value in values)
+    return f'<tr><th scope="row">{escape(label.replace("_", " "))}</th>{cells}</tr>'

@@ -1,0 +1,89 @@
+"""Putting the studio up: pages, files, the guard in front of them, and the server that listens."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastapi import Request
+from nicegui import Client, app, ui
+
+from nbafl.errors import Refused
+from nbafl.studio import files, frame
+from nbafl.studio.draft import Draft
+from nbafl.studio.guard import Guard, check_exposure
+from nbafl.studio.launcher import Launcher
+from nbafl.studio.plan_page import PlanPage
+from nbafl.studio.runs_page import RunsPage
+from nbafl.studio.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class Studio:
+    """What the studio shows and to whom."""
+
+    runs: Path
+    figures: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    token: str | None = None
+    constants: str | None = None
+    shelf: Shelf = field(init=False)
+    launcher: Launcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_exposure(self.host, self.token)
+        object.__setattr__(self, "shelf", Shelf(self.runs))
+        object.__setattr__(self, "launcher", Launcher(self.runs))
+
+
+def serve(studio: Studio, open_browser: bool = False) -> None:
+    """Listen until interrupted."""
+    _check_port(studio.host, studio.port)
+    frame.serve_static()
+    _pages(studio)
+    files.serve(studio.shelf, studio.figures)
+    app.add_middleware(Guard, token=studio.token)
+    ui.run(
+        host=studio.host,
+        port=studio.port,
+        title="nbafl studio",
+        favicon=frame.LOGO,
+        language="en-US",
+        reload=False,
+        show=open_browser,
+        tailwind=False,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=10.0,
+    )
+
+
+def _pages(studio: Studio) -> None:
+    @ui.page("/")
+    def plan_page(request: Request, client: Client) -> None:
+        with frame.page("Plan", "/", where=_where(studio)):
+            PlanPage(client, Draft.from_query(request.query_params), studio.launcher).build()
+
+    @ui.page("/runs")
+    async def runs_page(request: Request, client: Client) -> None:
+        with frame.page("Runs", "/runs", where=_where(studio)):
+            await RunsPage(client, studio.shelf, studio.launcher, request.query_params.getlist("run")).build()
+
+
+def _where(studio: Studio) -> str:
+    return f"runs in {studio.runs}"
+
+
+def _check_port(host: str, port: int) -> None:
+    """A port that is taken is said in a sentence, before anything else starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise Refused(
+                f"The studio cannot listen on {host} port {port}: {error.strerror}; try another --port."
+            ) from None

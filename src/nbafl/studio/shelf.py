@@ -1,0 +1,216 @@
+"""The run folders on disk, as the Runs page lists them.
+
+A look at the shelf reads only what changed since the last look (by time and size of each file), and of a run's
+metrics only the last line; whole curves are read for the runs somebody wants to see. A folder that is damaged or
+half-written becomes an entry that says so; it never breaks the list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from nbafl.errors import DataError, NbaflError
+from nbafl.plan import Plan
+from nbafl.run import Run
+
+State = Literal["running", "finished", "stopped", "damaged"]
+Line = dict[str, Any]
+Signature = tuple[tuple[int, int] | None, ...]
+
+WATCHED = ("plan.toml", "metrics.jsonl", "model.safetensors", "privacy.json", "audit.json", "report.html")
+TAIL = 16_384
+RECENT_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run folder at a glance."""
+
+    name: str
+    path: Path
+    state: State
+    changed: float
+    plan: Plan | None = None
+    rounds_done: int = 0
+    last: Line | None = None
+    seconds_per_round: float | None = None
+    has_report: bool = False
+    has_audit: bool = False
+    problem: str | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the remaining rounds will take if they go on as the last ones did."""
+        if self.state != "running" or self.plan is None or self.seconds_per_round is None:
+            return None
+        return (self.plan.rounds - self.rounds_done) * self.seconds_per_round
+
+
+class Shelf:
+    """All run folders below one folder, remembered between looks."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._entries: dict[str, tuple[Signature, Entry]] = {}
+        self._curves: dict[str, tuple[tuple[int, int] | None, list[Line]]] = {}
+
+    def look(self) -> list[Entry]:
+        """Every run folder, newest first."""
+        found = [self._look_at(name) for name in self._names()]
+        self._forget({entry.name for entry in found})
+        return sorted(found, key=lambda entry: (entry.state == "running", entry.changed), reverse=True)
+
+    def find(self, name: str) -> Entry | None:
+        """The run of that name; names that would leave the shelf are not found."""
+        return self._look_at(name) if name in self._names() else None
+
+    def curve(self, name: str) -> list[Line]:
+        """All whole lines of a run's metrics; those before a damaged line when there is one."""
+        path = self.root / name / "metrics.jsonl"
+        signature = _signature(path)
+        known = self._curves.get(name)
+        if known is None or known[0] != signature:
+            known = signature, _readable_lines(path)
+            self._curves[name] = known
+        return known[1]
+
+    def privacy(self, name: str) -> dict[str, Any] | None:
+        """The privacy statement of a finished run."""
+        return _read_json(self.root / name / "privacy.json")
+
+    def audit(self, name: str) -> dict[str, Any] | None:
+        """What `nbafl audit` found, where it was asked to."""
+        return _read_json(self.root / name / "audit.json")
+
+    def _names(self) -> list[str]:
+        try:
+            with os.scandir(self.root) as folders:
+                return [each.name for each in folders if not each.name.startswith(".") and each.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _look_at(self, name: str) -> Entry:
+        path = self.root / name
+        signature = tuple(_signature(path / file) for file in WATCHED)
+        known = self._entries.get(name)
+        if known is None or known[0] != signature:
+            known = signature, _read(path)
+            self._entries[name] = known
+        entry = known[1]
+        if entry.state != "stopped" or entry.plan is None:
+            return entry
+        return replace(entry, state="running") if Run(path, entry.plan).active else entry
+
+    def _forget(self, present: set[str]) -> None:
+        for gone in self._entries.keys() - present:
+            self._entries.pop(gone)
+            self._curves.pop(gone, None)
+
+
+def _read(path: Path) -> Entry:
+    """The entry as if nobody were working on the folder; `stopped` may turn out to be `running`."""
+    changed = _changed(path)
+    try:
+        run = Run.load(path)
+        last, recent = _last_lines(path / "metrics.jsonl")
+        rounds_done = int(last["round"]) if last else 0
+        if run.finished:
+            _read_json(path / "privacy.json")
+    except NbaflError as error:
+        return Entry(path.name, path, "damaged", changed, problem=str(error))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Entry(path.name, path, "damaged", changed, problem=f"The folder cannot be read ({error}).")
+    return Entry(
+        name=path.name,
+        path=path,
+        state="finished" if run.finished else "stopped",
+        changed=changed,
+        plan=run.plan,
+        rounds_done=rounds_done,
+        last=last,
+        seconds_per_round=median(recent) if recent else None,
+        has_report=(path / "report.html").is_file(),
+        has_audit=(path / "audit.json").is_file(),
+    )
+
+
+def _last_lines(path: Path) -> tuple[Line | None, list[float]]:
+    """The last whole line with the newest value of everything measured, and what recent rounds took."""
+    lines = [_parsed(line, path) for line in _tail(path)]
+    if not lines:
+        return None, []
+    newest: Line = {}
+    for line in lines:
+        newest.update({name: value for name, value in line.items() if value is not None})
+    return newest, [float(line["seconds"]) for line in lines[-RECENT_ROUNDS:]]
+
+
+def _tail(path: Path) -> list[bytes]:
+    """The last whole lines; one that is being written (no newline yet) is left out, and so is one cut by the window."""
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL))
+        lines = file.read().split(b"\n")
+    whole = lines[:-1] if size <= TAIL else lines[1:-1]
+    return [line for line in whole if line.strip()]
+
+
+def _parsed(line: bytes, path: Path) -> Line:
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        raise DataError(
+            f"{path.name} of {path.parent.name!r} is damaged: a line in it is not JSON."
+        ) from None
+    if not isinstance(parsed, dict) or "round" not in parsed or "seconds" not in parsed:
+        raise DataError(
+            f"{path.name} of {path.parent.name!r} is damaged: a line in it is not a round's metrics."
+        )
+    return parsed
+
+
+def _readable_lines(path: Path) -> list[Line]:
+    """The metrics up to the first line that cannot be read."""
+    if not path.is_file():
+        return []
+    lines = []
+    for raw in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            lines.append(_parsed(raw, path))
+        except DataError:
+            break
+    return lines
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise DataError(f"{path.name} of {path.parent.name!r} is damaged: it is not JSON.") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path.name} of {path.parent.name!r} is damaged: it is not a JSON object.")
+    return content
+
+
+def _signature(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _changed(path: Path) -> float:
+    """When something in the folder last changed."""
+    times = [_signature(path / name) for name in WATCHED]
+    known = [time[0] for time in times if time]
+    return max(known) / 1e9 if known else path.stat().st_mtime
