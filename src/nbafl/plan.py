@@ -190,6 +190,7 @@ class Plan(BaseModel):
             clip=self.clip,
             record_clip=self.record_clip,
             tolerance=self.tolerance,
+            feature_norm=self.feature_norm,
             loss="squared" if task == "regression" else "cross_entropy",
         )
 

@@ -27,6 +27,8 @@ class Training:
     clip: float = 10.0
     record_clip: float = 1.0
     tolerance: float | None = None
+    feature_norm: float | None = None
+    """R, the bound of |(x, 1)| that `proximal` holds every record to."""
     loss: str = "cross_entropy"
 
     def __post_init__(self) -> None:
@@ -43,6 +45,8 @@ class Training:
             raise UsageError("mu", self.mu, "zero or a positive number")
         if self.tolerance is not None:
             _positive("tolerance", self.tolerance)
+        if self.feature_norm is not None:
+            _positive("feature_norm", self.feature_norm)
 
 
 def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:

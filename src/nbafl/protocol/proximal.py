@@ -1,0 +1,144 @@
+"""The `proximal` rule: softmax regression on bounded features, its local problem solved or approached in S plain steps.
+
+Every record's loss is convex and G-Lipschitz (G = √2·R for features with |(x, 1)| ≤ R), so the minimiser of
+J(w) = F_i(w) + (mu/2)|w − w̃|² moves by at most 2G/(m·mu) when one record is replaced. What is uploaded is not the
+minimiser but a point where |∇J| ≤ tau, which is within tau/mu of it: the public constant tau enters the bound, and a
+client that does not reach it uploads nothing (MATH section 1). S plain steps of size eta ≤ 2/(rho + 2·mu) have a bound
+of their own. Both functions work on a stack of clients at once, one row each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nbafl.errors import Refused, UsageError
+from nbafl.privacy.sensitivity import softmax_constants
+from nbafl.protocol.aggregation import clip
+from nbafl.protocol.training import Training
+
+MOST_ITERATIONS = 200_000
+"""A solve that is not done by then is refused: features or tolerance are out of all proportion."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The data of several clients, padded to the largest: x with a 1 for the bias, classes, and each row's share."""
+
+    x: Tensor
+    """(clients, rows, features + 1)"""
+    y: Tensor
+    """(clients, rows)"""
+    share: Tensor
+    """1/|D_i| on real rows, 0 on padding, (clients, rows)"""
+
+
+def proximal_upload(model: nn.Module, x: Tensor, y: Tensor, start: Tensor, training: Training) -> Tensor:
+    """What one client uploads before its noise."""
+    share = torch.full((1, len(x)), 1 / len(x), dtype=start.dtype, device=start.device)
+    return uploads(model, x[None], y[None], share, start, training)[0]
+
+
+def uploads(
+    model: nn.Module, x: Tensor, y: Tensor, share: Tensor, start: Tensor, training: Training
+) -> Tensor:
+    """What each client of a stack uploads before its noise, clipped to norm C: one row per client.
+
+    The arithmetic is in double precision, so that the tolerance that was promised is the tolerance that was met.
+    """
+    check_softmax(model)
+    stack = Stack(bounded(x.flatten(2), training.feature_norm).double(), y, share.double())
+    centre = _as_matrix(start.double(), model)
+    solved = (
+        _steps(stack, centre, training) if training.tolerance is None else _solve(stack, centre, training)
+    )
+    return clip(_as_vector(solved), training.clip).to(start.dtype)
+
+
+def check_softmax(model: nn.Module) -> nn.Linear:
+    """The one linear layer of a softmax regression; any other model is refused: its loss is not known to be convex."""
+    layers = list(model) if isinstance(model, nn.Sequential) else [model]
+    layer = layers[-1] if layers else None
+    if not isinstance(layer, nn.Linear) or not all(isinstance(other, nn.Flatten) for other in layers[:-1]):
+        raise UsageError("model", type(model).__name__, "softmax regression under sensitivity proximal")
+    if layer.bias is None or layer.out_features < 2:
+        raise UsageError(
+            "model", "a linear layer", "one with a bias and at least two outputs, under proximal"
+        )
+    return layer
+
+
+def bounded(x: Tensor, feature_norm: float | None) -> Tensor:
+    """(x, 1) with x scaled down, if need be, so that |(x, 1)| ≤ R; the bound holds because of this line."""
+    if feature_norm is None or not 1 < feature_norm < math.inf:
+        raise UsageError(
+            "feature_norm", feature_norm, "above 1 and finite, since it bounds the norm of (x, 1)"
+        )
+    return functional.pad(clip(x, math.sqrt(feature_norm**2 - 1)), (0, 1), value=1.0)
+
+
+def _gradient(stack: Stack, weights: Tensor, centre: Tensor, mu: float) -> Tensor:
+    """∇J of every client, (clients, classes, features + 1)."""
+    slope = torch.softmax(stack.x @ weights.mT, dim=-1) - functional.one_hot(stack.y, weights.shape[-2])
+    return (slope * stack.share[:, :, None]).mT @ stack.x + mu * (weights - centre)
+
+
+def _steps(stack: Stack, centre: Tensor, training: Training) -> Tensor:
+    """S steps w ← w − eta·∇J(w) from the broadcast."""
+    assert training.feature_norm is not None
+    _, smoothness = softmax_constants(training.feature_norm)
+    largest = 2 / (smoothness + 2 * training.mu)
+    if training.lr > largest:
+        raise UsageError("lr", training.lr, f"at most 2/(rho + 2 mu) = {largest:.6g} under proximal")
+    weights = centre.expand(len(stack.x), -1, -1)
+    for _ in range(training.steps):
+        weights = weights - training.lr * _gradient(stack, weights, centre, training.mu)
+    return weights
+
+
+def _solve(stack: Stack, centre: Tensor, training: Training) -> Tensor:
+    """Nesterov's method for a mu-strongly convex function, until every client has |∇J| ≤ tau.
+
+    With L = rho + mu the error falls by at least 1 − sqrt(mu/L) a step, whatever the data: how many steps are made may
+    depend on the data, that the tolerance is met does not.
+    """
+    assert training.feature_norm is not None
+    assert training.tolerance is not None
+    if training.mu <= 0:
+        raise UsageError("mu", training.mu, "positive, to solve the local problem under proximal")
+    _, smoothness = softmax_constants(training.feature_norm)
+    largest = smoothness + training.mu
+    root = math.sqrt(training.mu / largest)
+    momentum = (1 - root) / (1 + root)
+    weights = ahead = centre.expand(len(stack.x), -1, -1)
+    solved = torch.full_like(ahead, math.nan)
+    for _ in range(MOST_ITERATIONS):
+        gradient = _gradient(stack, ahead, centre, training.mu)
+        # A client's answer is the first point that meets the tolerance, so that it does not depend on the others.
+        done = gradient.flatten(1).norm(dim=1) <= training.tolerance
+        solved = torch.where(solved.isnan() & done[:, None, None], ahead, solved)
+        if not bool(solved.isnan().any()):
+            return solved
+        following = ahead - gradient / largest
+        ahead = following + momentum * (following - weights)
+        weights = following
+    raise Refused(
+        f"The local problem was not solved to tolerance {training.tolerance:g} in {MOST_ITERATIONS} iterations, so nothing "
+        "is released; use a larger tolerance or mu, or a smaller feature_norm."
+    )
+
+
+def _as_matrix(vector: Tensor, model: nn.Module) -> Tensor:
+    """Weights (classes, features + 1), the bias last, from a flat vector."""
+    layer = check_softmax(model)
+    weight, bias = vector[: layer.weight.numel()], vector[layer.weight.numel() :]
+    return torch.cat([weight.view(layer.weight.shape), bias[:, None]], dim=1)
+
+
+def _as_vector(weights: Tensor) -> Tensor:
+    """The flat vector of each client's weights, in the model's own order."""
+    return torch.cat([weights[..., :-1].flatten(-2), weights[..., -1]], dim=-1)
