@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from safetensors.torch import load, save
@@ -35,7 +35,7 @@ from nbafl.simulation.models import build
 from nbafl.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 OnRound = Callable[[RoundMetrics], None]
 FINAL = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
@@ -141,16 +141,30 @@ def simulate(
     simulator = Simulator(
         federation, model, plan.job(federation.task), device=plan.device, engine=plan.engine
     )
-    path = _folder(plan, out, resume)
-    with _locked(path):
-        return _train(Run(path, plan), simulator, _fingerprint(plan, federation, model), resume, on_round)
+    path = folder_of(plan, out, resume)
+    with locked(path):
+        return train(Run(path, plan), simulator, _fingerprint(plan, federation, model), resume, on_round)
 
 
-def _train(run: Run, simulator: Simulator, fingerprint: str, resume: bool, on_round: OnRound | None) -> Run:
+class Trainer(Protocol):
+    """Whatever makes rounds: the simulator, or the server of a real federation."""
+
+    round: int
+    vector: Tensor
+
+    def step(self) -> RoundMetrics: ...
+    def state(self) -> dict[str, Tensor]: ...
+    def restore(self, state: dict[str, Tensor]) -> None: ...
+    def module(self) -> nn.Module: ...
+
+
+def train(run: Run, simulator: Trainer, fingerprint: str, resume: bool, on_round: OnRound | None) -> Run:
+    """All rounds that are left, each one kept in the run folder before the next begins."""
     if resume:
         _restore(run, simulator, fingerprint)
     else:
         write_text(run.path / "plan.toml", run.plan.to_toml())
+        _checkpoint(run.path, simulator, fingerprint)
     with open(run.path / "metrics.jsonl", "a", encoding="utf-8") as log:
         while simulator.round < run.plan.rounds:
             metrics = simulator.step()
@@ -163,7 +177,7 @@ def _train(run: Run, simulator: Simulator, fingerprint: str, resume: bool, on_ro
     return run
 
 
-def _finish(run: Run, simulator: Simulator) -> None:
+def _finish(run: Run, simulator: Trainer) -> None:
     """The final model, the privacy statement and the report."""
     tensors = {
         name: value.detach().cpu().contiguous() for name, value in simulator.module().state_dict().items()
@@ -180,13 +194,13 @@ def write_privacy(path: Path, plan: Plan, model_digest: str, model_parameters: i
     write_text(path / "privacy.json", json.dumps(statement.to_dict(), indent=2, allow_nan=False) + "\n")
 
 
-def _checkpoint(path: Path, simulator: Simulator, fingerprint: str) -> None:
+def _checkpoint(path: Path, simulator: Trainer, fingerprint: str) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in simulator.state().items()}
     metadata = {"round": str(simulator.round), "fingerprint": fingerprint}
     write_bytes(path / "checkpoint" / "state.safetensors", save(tensors, metadata=metadata))
 
 
-def _restore(run: Run, simulator: Simulator, fingerprint: str) -> None:
+def _restore(run: Run, simulator: Trainer, fingerprint: str) -> None:
     """Take up the last finished round; drop metrics of a round whose checkpoint never came to be."""
     state = run.path / "checkpoint" / "state.safetensors"
     if not state.is_file():
@@ -232,7 +246,7 @@ def _fingerprint(plan: Plan, federation: Federation, model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _folder(plan: Plan, out: str | Path | None, resume: bool) -> Path:
+def folder_of(plan: Plan, out: str | Path | None, resume: bool) -> Path:
     """The run's folder: an existing run when resuming, otherwise one that holds no run yet."""
     path = Path(out) if out is not None else fresh_folder(plan)
     if resume:
@@ -260,7 +274,7 @@ def fresh_folder(plan: Plan) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """One process at a time works on a run folder."""
     with open(path / "checkpoint" / "lock", "ab") as file:
         try:
