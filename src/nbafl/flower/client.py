@@ -1,0 +1,98 @@
+"""nbafl's own client app: the server's instructions are data, the code that runs is installed here.
+
+A message says which round it is and what the model looks like now; everything else (the plan, the model's code, the
+data, the limits) the client has from its owner. Training is `protocol.train_locally`, what the simulation calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Message
+from torch import nn
+
+from nbafl.errors import NbaflError, Refused
+from nbafl.flower import wire
+from nbafl.flower.mod import refusal
+from nbafl.flower.release import Releaser, check_client
+from nbafl.flower.wire import Instruction, Layout
+from nbafl.privacy.ledger import Request
+from nbafl.protocol import client_batches, train_locally
+
+log = logging.getLogger("nbafl")
+
+
+def parameters(model: nn.Module) -> dict[str, np.ndarray]:
+    """A model's parameters as named arrays, in the order of `protocol.flatten`."""
+    return {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+
+
+class Client:
+    """One party: its data, its model code, and the only way out (`Releaser`)."""
+
+    def __init__(
+        self,
+        releaser: Releaser,
+        model: nn.Module,
+        x: np.ndarray,
+        y: np.ndarray,
+        loss: str = "cross_entropy",
+        on_answer: Callable[[int], None] | None = None,
+    ) -> None:
+        self.releaser, self.model, self.on_answer = releaser, model, on_answer
+        self.x, self.y = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
+        self.training = replace(releaser.plan.training(), loss=loss)
+        self.layout = Layout.of(parameters(model))
+        self.ended: str | None = None
+        """How the federation ended, once the server said so."""
+        self.refusal: str | None = None
+        """Why this client said no the last time, if it did."""
+
+    def handle(self, message: Message) -> Message | None:
+        """The reply to a message; None when the server says that the federation is over."""
+        config = message.content.get(wire.CONFIG) if message.has_content() else None
+        if isinstance(config, ConfigRecord) and isinstance(config.get(wire.END), str):
+            self.ended = str(config[wire.END])
+            return None
+        try:
+            return self._answer(message)
+        except NbaflError as error:
+            self.refusal = str(error)
+            log.warning("refused: %s", error)
+            return refusal(self.refusal, message)
+        except Exception:
+            self.refusal = "training failed on the client; its own log says why."
+            log.exception("training failed; nothing was sent.")
+            return refusal(self.refusal, message)
+
+    def _answer(self, message: Message) -> Message:
+        if message.metadata.message_type != "train":
+            raise Refused("only training is answered.")
+        instruction = Instruction.read(message.content)
+        if instruction.plan != self.releaser.plan.digest():
+            raise Refused("the server's plan is not the one this client agreed to.")
+        check_client(self.releaser.plan, instruction.client, len(self.y))
+        received = self.layout.read(message.content.get(wire.ARRAYS))
+        start = self.layout.vector(received)
+        wire.check_broadcast(start)
+        request = Request(instruction.plan, instruction.round, wire.digest(received))
+        upload = self.releaser.answer(
+            request, instruction.client, start, lambda: self._train(instruction, start)
+        )
+        self.refusal = None
+        reply = wire.answer(instruction, self.layout.arrays(upload, received), message)
+        if self.on_answer:
+            self.on_answer(instruction.round)
+        return reply
+
+    def _train(self, instruction: Instruction, start: np.ndarray) -> np.ndarray:
+        seed = secrets.randbits(62)  # the order of minibatches is nobody's business
+        order = client_batches(seed, instruction.round, instruction.client, len(self.y), self.training)
+        begin = torch.from_numpy(start.astype(np.float32))
+        trained = train_locally(self.model, self.x, self.y, begin, self.training, order)
+        return trained.numpy().astype(np.float64)
