@@ -12,6 +12,7 @@ import typer
 
 from nbafl.cli import plan as plan_verb
 from nbafl.cli import run as run_verb
+from nbafl.cli import studio as studio_verb
 from nbafl.errors import NbaflError
 
 app = typer.Typer(
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("plan", help=plan_verb.HELP)(plan_verb.plan)
 app.command("run", help=run_verb.HELP)(run_verb.run)
+app.command("studio", help=studio_verb.HELP)(studio_verb.studio)
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ def draw(answer: Answer) -> str:
     legend = "".join(f'<li><i class="key {each.key}"></i>{escape(each.label)}</li>' for each in series)
     if claim is not None:
         legend += f'<li><i class="key claim"></i>the claim, ε = {short(claim)}</li>'
-    return f'<ul class="legend">{legend}</ul><div class="bars">{rows}{_scale(axis)}</div>'
+    return f'<ul class="legend">{legend}</ul><div class="bars" style="--series:{len(series)}">{rows}{_scale(axis)}</div>'
 
 
 def _row(name: str, series: list[Series], axis: Axis, claim: float | None, chosen: bool) -> str:

@@ -12,9 +12,9 @@ from nbafl.studio.answer import Answer
 from nbafl.studio.wording import escape, short
 
 SCALES = (
-    ("sigma_uplink", "at each client", "σ<sub>U</sub>", "added to every upload"),
-    ("sigma_downlink", "at the server", "σ<sub>D</sub>", "added to every broadcast"),
-    ("sigma_aggregate", "in the broadcast", "σ<sub>A</sub>", "all of it together, what training feels"),
+    ("sigma_uplink", "noise at each client", "σ<sub>U</sub>", "in every upload"),
+    ("sigma_downlink", "noise at the server", "σ<sub>D</sub>", "in every broadcast"),
+    ("sigma_aggregate", "noise in all", "σ<sub>A</sub>", "what training feels"),
 )
 
 
@@ -44,32 +44,29 @@ def compact(answer: Answer) -> str:
     )
 
 
-def noise_table(answer: Answer) -> str:
-    """The three scales, beside what the paper's rule would have added for the same claim."""
-    rows = "".join(_scale_row(answer, *each) for each in SCALES)
-    sensitivity = answer.summary["sensitivity"]
-    return (
-        '<table class="scales"><thead><tr><th scope="col">standard deviation of each coordinate</th>'
-        '<th scope="col">this plan</th><th scope="col">paper’s rule</th><th scope="col">ratio</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-        f'<p class="soft">One {answer.summary["claimed"]["unit"]} can move an upload by Δ<sub>U</sub> = '
-        f"{_value('uplink_sensitivity', sensitivity['uplink'])} and the broadcast by Δ<sub>D</sub> = "
-        f"{_value('downlink_sensitivity', sensitivity['downlink'])}.</p>"
-    )
+def scales(answer: Answer) -> str:
+    """The three noise scales, beside what the paper's rule would have added for the same claim."""
+    return f'<div class="facts">{"".join(_scale(answer, *each) for each in SCALES)}</div>'
 
 
-def _scale_row(answer: Answer, key: str, where: str, symbol: str, about: str) -> str:
+def _scale(answer: Answer, key: str, where: str, symbol: str, about: str) -> str:
     ours, papers = answer.summary["noise"][key], answer.paper["noise"][key]
-    return (
-        f'<tr><th scope="row"><b>{symbol}</b> {where}<small>{about}</small></th>'
-        f"<td>{_value(key, ours)}</td><td>{_value('paper_' + key, papers)}</td><td>{_ratio(ours, papers)}</td></tr>"
+    compared = (
+        "" if answer.plan.calibration == "paper" else f"; the paper’s rule: {_value('paper_' + key, papers)}"
     )
+    value = f"<b>{_value(key, ours)}</b>"
+    return f'<div class="fact"><small>{symbol} {where}</small>{value}<small>{about}{compared}</small></div>'
 
 
-def _ratio(ours: Any, papers: Any) -> str:
-    if isinstance(ours, list) or isinstance(papers, list) or not papers:
-        return "–"
-    return f"{short(ours / papers, 3)}×"
+def scales_caption(answer: Answer) -> str:
+    """What a noise scale is, and what it is measured against."""
+    sensitivity, unit = answer.summary["sensitivity"], answer.summary["claimed"]["unit"]
+    return (
+        "Noise is Gaussian; each number is the standard deviation in one coordinate of the model. "
+        f"One {unit} can move an upload by Δ<sub>U</sub> = {_value('uplink_sensitivity', sensitivity['uplink'])} and the "
+        f"broadcast by Δ<sub>D</sub> = {_value('downlink_sensitivity', sensitivity['downlink'])}"
+        f"{', if 2C/m holds' if answer.summary['conditional'] else ''}."
+    )
 
 
 def _value(name: str, value: Any) -> str:
@@ -79,6 +76,8 @@ def _value(name: str, value: Any) -> str:
 
 def notices(answer: Answer) -> str:
     """Warnings, each as it stands in the plan."""
+    if not answer.summary["warnings"]:
+        return '<p class="soft">Nothing to warn of. What the numbers rest on stands below.</p>'
     return "".join(f'<p class="notice warn">{escape(warning)}</p>' for warning in answer.summary["warnings"])
 
 

@@ -43,7 +43,7 @@ def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]
     """A chart with the studio's look."""
     base: dict[str, Any] = {
         "margin": {"l": 52, "r": 14, "t": 10, "b": 42},
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": SOFT},
+        "font": {"family": "Roboto, system-ui, sans-serif", "size": 12, "color": SOFT},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hovermode": "x unified",

@@ -32,6 +32,7 @@ class Controls:
         self._texts: dict[str, ui.input] = {}
         self._selects: dict[str, ui.select] = {}
         self._errors: dict[str, ui.label] = {}
+        self._rows: dict[str, ui.element] = {}
 
     def build(self) -> None:
         """Put all controls on the page."""
@@ -76,22 +77,20 @@ class Controls:
                 self._choice(choice, "choice")
 
     def _slide(self, field: Slider) -> None:
-        with ui.element("div").classes("slide"):
-            text = self._text(field.name, field.label, field.symbol, field.about)
+        with ui.element("div").classes("slide") as self._rows[field.name]:
+            self._text(field.name, field.label, field.symbol, field.about)
             slider = ui.slider(min=0, max=1, step=1, value=0, on_change=lambda: self._slid(field))
             slider.props(
                 f'aria-label="{field.label} {field.symbol}" data-slider={field.name} no-thumb-shadow'
             )
             self._sliders[field.name] = slider
             self._error(field.name)
-            text.tooltip(field.about).props("delay=500")
 
     def _text(self, name: str, label: str, symbol: str, about: str) -> ui.input:
         caption = markup(f"{label}<b>{symbol}</b>", tag="label")
         text = ui.input(on_change=lambda: self._typed(name))
-        text.props(
-            f'dense outlined hide-bottom-space debounce=150 inputmode=decimal autocomplete=off data-field={name} title="{about}"'
-        )
+        text.props("dense outlined hide-bottom-space debounce=150 inputmode=decimal autocomplete=off")
+        text.props(f'data-field={name} title="{about}"')
         caption.props(f'for="{text.html_id}"')
         self._texts[name] = text
         return text
@@ -151,6 +150,7 @@ class Controls:
     # --- showing the draft ------------------------------------------------------------------------------------
 
     def _show_slider(self, field: Slider, typing: str | None) -> None:
+        self._rows[field.name].visible = self.draft.value("sensitivity") in field.models
         slider, scale = self._sliders[field.name], self._scale(field)
         slider.props(f'max={len(scale.stops) - 1} aria-valuetext="{show(self._number(field.name))}"')
         slider.value = scale.position(self._number(field.name))

@@ -62,6 +62,8 @@ class Slider:
     symbol: str
     scale: Scale
     about: str
+    models: tuple[str, ...] = ("paper", "gradient", "proximal", "client")
+    """The sensitivity models that use the field."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,15 @@ FEDERATION = (
         "C",
         Scale(0.1, 100),
         "Largest norm of the weights (or of the update, for whole clients).",
+        models=("paper", "proximal", "client"),
+    ),
+    Slider(
+        "record_clip",
+        "Record gradient norm",
+        "G",
+        Scale(0.01, 100),
+        "Largest norm of each record's gradient.",
+        models=("gradient",),
     ),
 )
 
@@ -161,9 +172,6 @@ CHOICES = (
 )
 
 DETAILS = (
-    Entry(
-        "record_clip", "Record gradient norm", "G", "Norm bound of each record's gradient; used by gradient."
-    ),
     Entry("feature_norm", "Feature norm", "R", "Norm bound of each record's features; needed by proximal."),
     Entry("tolerance", "Solved to", "τ", "Gradient norm the local problem is solved to; proximal, optional."),
     Entry("local_steps", "Local steps", "S", "Optimiser steps of a client in a round."),
@@ -229,4 +237,4 @@ def show(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(str(each) for each in value)
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0").replace("e-0", "e-") if isinstance(value, float) else str(value)

@@ -66,13 +66,13 @@ def _picture(answer: Answer) -> str:
 
 
 def _odds(answer: Answer, epsilon: float) -> list[str]:
-    delta = answer.plan.delta
     factor = short(math.exp(epsilon), 3) if epsilon < 700 else f"e<sup>{short(epsilon)}</sup>"
-    before, after = 0.01, odds_after(0.01, epsilon)
+    after = odds_after(0.01, epsilon)
+    grown = percent(after) if after < 1 else "practically 100%"
     return [
         f"As odds: what they believed beforehand changes at most by a factor e<sup>ε</sup> = {factor}, so a suspicion "
-        f"of {percent(before)} can grow to {percent(after)}. With probability δ = {short(delta)} even that may fail "
-        f"(ε = {short(epsilon)}, {escape(answer.adversary.name)})."
+        f"of 1% can grow to {grown}. With probability δ = {short(answer.plan.delta)} even that may fail "
+        f"(ε = {short(epsilon)} against {escape(answer.adversary.name)})."
     ]
 
 

@@ -73,22 +73,21 @@ class PlanPage:
 
     def _answer_cards(self) -> None:
         self.error = ui.label("").classes("notice error wide").props('role="alert" data-error=plan')
+        self.error.visible = False
         with frame.card("wide"):
             self.headline = frame.markup("").classes("head").props('role="status"')
-        with ui.element("div").classes("stack"):
-            with frame.card():
-                frame.heading("How much noise")
-                self.noise = frame.markup("")
-            with frame.card("assume"):
-                frame.heading("Beware")
-                self.notices = frame.markup("")
-        with frame.card("meaning"):
-            frame.heading("What it means for one record")
-            self.meaning = frame.markup("")
+            self.scales = frame.markup("")
+            self.scales_caption = frame.markup("", tag="p").classes("caption")
         with frame.card("wide"):
             frame.heading("What each adversary could learn")
             self.bars = frame.markup("")
             self.bars_caption = frame.markup("", tag="p").classes("caption")
+        with frame.card("meaning"):
+            frame.heading("What it means for one record")
+            self.meaning = frame.markup("")
+        with frame.card() as self.beware:
+            frame.heading("Beware")
+            self.notices = frame.markup("")
         with frame.card("assume", "wide"):
             frame.heading("What every ε here rests on")
             self.assumptions = frame.markup("").classes("soft")
@@ -134,7 +133,8 @@ class PlanPage:
     def _fill(self, reply: Answer) -> None:
         self.headline.content = cards.headline(reply)
         self.compact.content = cards.compact(reply)
-        self.noise.content = cards.noise_table(reply)
+        self.scales.content = cards.scales(reply)
+        self.scales_caption.content = cards.scales_caption(reply)
         self.meaning.content = meaning.draw(reply)
         self.bars.content = bars.draw(reply)
         self.bars_caption.content = cards.bars_caption(reply)

@@ -25,14 +25,18 @@ RESULTS = (
     ("train_accuracy", "training accuracy"),
     ("train_loss", "training loss"),
 )
-COMPARED = ("noise", "epsilon", "delta", "adversary", "calibration", "sensitivity", "clients", "per_round", "rounds",
-            "exposures", "samples", "clip", "record_clip", "feature_norm", "tolerance", "adjacency", "model", "features",
-            "dataset", "partition", "local_steps", "lr", "mu", "batch", "server_momentum", "seed")  # fmt: skip
+PROMISED = ("noise", "epsilon", "delta", "adversary", "calibration")
+"""Told in one line, because an ε alone says nothing."""
+IRRELEVANT = ("sizes", "test", "target", "device", "engine", "eval_every")
+COMPARED = tuple(name for name in Plan.model_fields if name not in PROMISED + IRRELEVANT)
 
 
 def badge(state: str) -> str:
     """A state in word and sign, coloured as well."""
-    kind, sign, word = STATES[state]
+    return _badge(*STATES[state])
+
+
+def _badge(kind: str, sign: str, word: str) -> str:
     return f'<span class="badge {kind}"><i aria-hidden="true">{sign}</i> {word}</span>'
 
 
@@ -155,16 +159,12 @@ def audit(found: dict[str, Any] | None, entry: Entry) -> str:
         )
     proved = found.get("proved_epsilon", {})
     refuted = found.get("verdict") == "refuted"
-    mark = (
-        '<span class="badge bad"><i>✕</i> refuted</span>'
-        if refuted
-        else '<span class="badge good"><i>✓</i> consistent</span>'
-    )
+    mark = _badge("bad", "✕", "refuted") if refuted else _badge("good", "✓", "consistent")
     return (
-        f"<p>{mark} The attack as {escape(found.get('adversary'))} proves at least "
-        f"<b>ε = {short(proved.get('gaussian'))}</b> (Gaussian) and ε = {short(proved.get('distribution_free'))} (without that "
+        f"<p>{mark} The attack as {escape(found.get('adversary'))} proves at least <b>ε = "
+        f"{short(proved.get('gaussian'))}</b> (Gaussian) and ε = {short(proved.get('distribution_free'))} (without that "
         f"assumption) at δ = {short(found.get('delta'))}, where ε = {short(found.get('claimed_epsilon'))} is claimed; "
-        f"{found.get('trials')} trials, confidence {found.get('confidence')}.</p>"
+        f"{escape(found.get('trials'))} trials, confidence {escape(found.get('confidence'))}.</p>"
     )
 
 
@@ -178,19 +178,10 @@ def compare(entries: Sequence[Entry]) -> str:
     )
     rows = [
         _compare_row("state", [entry.state for entry in known]),
-        _compare_row("rounds done", [progress(e) for e in known]),
+        _compare_row("rounds done", [progress(entry) for entry in known]),
+        _compare_row("promise", [claim(entry.plan) for entry in known]),
     ]
-    rows += [_compare_row("promise", [claim(entry.plan) for entry in known])]
-    rows += [
-        _compare_row(
-            label,
-            [
-                _measured(name, value) if (value := (e.last or {}).get(name)) is not None else "–"
-                for e in known
-            ],
-        )
-        for name, label in RESULTS
-    ]
+    rows += [_compare_row(label, [_newest(entry, name) for entry in known]) for name, label in RESULTS]
     plans = [entry.plan for entry in known if entry.plan is not None]
     rows += [_compare_row(name, values) for name in COMPARED if len(set(values := _values(plans, name))) > 1]
     return (
@@ -206,6 +197,11 @@ def legend(names: Sequence[str]) -> str:
         f"</i>{escape(name)}</span> "
         for i, name in enumerate(names)
     )
+
+
+def _newest(entry: Entry, name: str) -> str:
+    value = (entry.last or {}).get(name)
+    return "–" if value is None else _measured(name, value)
 
 
 def _style(index: int) -> str:

@@ -80,7 +80,9 @@ class RunsPage:
         self.table = ui.table(
             rows=[], columns=COLUMNS, row_key="name", selection="multiple", pagination=PAGE_LENGTH
         )
-        self.table.props('flat wrap-cells binary-state-sort data-runs :rows-per-page-options="[12, 50, 0]"')
+        self.table.props('flat wrap-cells binary-state-sort data-runs rows-per-page-label="Runs per page"')
+        self.table.props(':rows-per-page-options="[12, 50, 0]"')
+        self.table.props(""":selected-rows-label="n => n == 1 ? 'One run chosen' : n + ' runs chosen'" """)
         cells = {"name": NAME_CELL, "state": STATE_CELL, "result": RESULT_CELL, "changed": CHANGED_CELL}
         for name, template in cells.items():
             self.table.add_slot(f"body-cell-{name}", template)
@@ -242,9 +244,8 @@ class RunsPage:
 
     async def _ticked(self, event: events.TableSelectionEventArguments) -> None:
         ticked = [row["name"] for row in event.selection]
-        await self._choose(
-            [name for name in self.selected if name in ticked] + [n for n in ticked if n not in self.selected]
-        )
+        kept = [name for name in self.selected if name in ticked]
+        await self._choose(kept + [name for name in ticked if name not in kept])
 
     async def _choose(self, names: Sequence[str]) -> None:
         if len(names) > MOST_COMPARED:

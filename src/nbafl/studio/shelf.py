@@ -8,6 +8,7 @@ half-written becomes an entry that says so; it never breaks the list.
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,7 +174,12 @@ def _parsed(line: bytes, path: Path) -> Line:
         raise DataError(
             f"{path.name} of {path.parent.name!r} is damaged: a line in it is not a round's metrics."
         )
-    return parsed
+    return {name: None if _endless(value) else value for name, value in parsed.items()}
+
+
+def _endless(value: object) -> bool:
+    """A loss that has run away to infinity or NaN is shown as missing."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _readable_lines(path: Path) -> list[Line]:

@@ -23,8 +23,10 @@ def short(value: Any, digits: int = 4) -> str:
         return short(low, digits) if low == high else f"{short(low, digits)} – {short(high, digits)}"
     if value == 0 or 1e-4 <= abs(value) < 1e6:
         return _plain(float(value), digits)
-    mantissa, exponent = f"{value:.{max(0, digits - 3)}e}".split("e")
-    return f"{mantissa}×10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    mantissa, exponent = f"{value:.{max(0, digits - 2)}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return power if mantissa == "1" else f"{mantissa}×{power}"
 
 
 def _plain(value: float, digits: int) -> str:

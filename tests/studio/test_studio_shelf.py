@@ -1,0 +1,195 @@
+"""Run folders as they really come: whole, going, stopped, half-written, damaged, many."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nbafl
+from nbafl.studio import run_cards
+from nbafl.studio.shelf import Shelf
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, made by the real thing."""
+    generator = np.random.default_rng(0)
+    clients = [
+        (generator.normal(size=(8, 4)).astype("float32"), generator.integers(0, 2, 8)) for _ in range(3)
+    ]
+    federation = nbafl.Federation.from_arrays(clients=clients, test=clients[0])
+    plan = nbafl.Plan(
+        clients=3, samples=8, rounds=4, model="softmax", sensitivity="client", epsilon=5.0, delta=1e-5
+    )
+    folder = tmp_path_factory.mktemp("made") / "whole"
+    nbafl.simulate(plan, federation, out=folder)
+    return folder
+
+
+@pytest.fixture
+def runs(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "runs" / "whole")
+    return tmp_path / "runs"
+
+
+def _copy(runs: Path, name: str) -> Path:
+    return Path(shutil.copytree(runs / "whole", runs / name))
+
+
+def test_a_finished_run_is_read(runs: Path) -> None:
+    (entry,) = Shelf(runs).look()
+    assert (entry.name, entry.state, entry.rounds_done, entry.has_report) == ("whole", "finished", 4, True)
+    lines = nbafl.Run.load(runs / "whole").metrics
+    assert entry.last is not None
+    assert entry.last["train_loss"] == lines[-1]["train_loss"]
+    assert Shelf(runs).curve("whole") == lines
+    assert Shelf(runs).privacy("whole") == json.loads((runs / "whole" / "privacy.json").read_text())
+
+
+def test_an_empty_or_missing_shelf_is_no_error(tmp_path: Path) -> None:
+    assert Shelf(tmp_path).look() == []
+    assert Shelf(tmp_path / "nowhere").look() == []
+    (tmp_path / "file").write_text("")
+    assert Shelf(tmp_path / "file").look() == []
+
+
+def test_a_run_somebody_works_on_is_running_and_knows_its_time_left(runs: Path) -> None:
+    path = _copy(runs, "going")
+    (path / "model.safetensors").unlink()
+    lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (path / "metrics.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
+    shelf = Shelf(runs)
+    assert shelf.find("going").state == "stopped"
+    with open(path / "checkpoint" / "lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        entry = shelf.find("going")
+        assert (entry.state, entry.rounds_done) == ("running", 3)
+        assert entry.seconds_left == pytest.approx(
+            sorted(json.loads(line)["seconds"] for line in lines[:3])[1]
+        )
+        assert shelf.look()[0].name == "going"
+    assert shelf.find("going").state == "stopped"
+    assert shelf.find("going").seconds_left is None
+
+
+def test_a_line_being_written_is_left_out_until_it_is_whole(runs: Path) -> None:
+    path = _copy(runs, "growing") / "metrics.jsonl"
+    text = path.read_text()
+    shelf = Shelf(runs)
+    path.write_text(text[:-10])
+    assert shelf.find("growing").rounds_done == 3
+    assert len(shelf.curve("growing")) == 3
+    path.write_text(text)
+    assert shelf.find("growing").rounds_done == 4
+    assert len(shelf.curve("growing")) == 4
+
+
+DAMAGE = {
+    "no-plan": lambda path: (path / "plan.toml").unlink(),
+    "not-toml": lambda path: (path / "plan.toml").write_text("epsilon = = 5"),
+    "binary-plan": lambda path: (path / "plan.toml").write_bytes(bytes(range(256))),
+    "impossible-plan": lambda path: (path / "plan.toml").write_text("epsilon = -1"),
+    "unknown-field": lambda path: (path / "plan.toml").write_text("colour = 'red'"),
+    "broken-metrics": lambda path: (path / "metrics.jsonl").write_text('{"round": 1\n{"round": 2}\n'),
+    "other-metrics": lambda path: (path / "metrics.jsonl").write_text("[1, 2]\n"),
+    "binary-metrics": lambda path: (path / "metrics.jsonl").write_bytes(b"\xff\xfe\x00\n"),
+    "wrong-type": lambda path: (path / "metrics.jsonl").write_text('{"round": "x", "seconds": 1}\n'),
+    "broken-privacy": lambda path: (path / "privacy.json").write_text("{"),
+    "metrics-a-folder": lambda path: _turn_into_folder(path / "plan.toml"),
+}
+
+
+def _turn_into_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_folder_says_so_and_breaks_nothing(runs: Path, kind: str) -> None:
+    DAMAGE[kind](_copy(runs, "broken"))
+    entries = {entry.name: entry for entry in Shelf(runs).look()}
+    assert entries["whole"].state == "finished"
+    assert entries["broken"].state == "damaged"
+    assert entries["broken"].problem.endswith(".")
+    assert "Traceback" not in entries["broken"].problem
+    assert "damaged" in run_cards.row(entries["broken"])["badge"]
+    Shelf(runs).curve("broken")
+
+
+def test_a_half_written_folder_is_shown(runs: Path) -> None:
+    (runs / "half" / "checkpoint").mkdir(parents=True)
+    path = _copy(runs, "begun")
+    for name in ("metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):
+        (path / name).unlink()
+    entries = {entry.name: entry for entry in Shelf(runs).look()}
+    assert (entries["half"].state, entries["half"].plan) == ("damaged", None)
+    assert (entries["begun"].state, entries["begun"].rounds_done) == ("stopped", 0)
+    assert run_cards.row(entries["begun"])["progress"] == "0 of 4 rounds"
+
+
+def test_names_that_leave_the_shelf_are_not_found(runs: Path) -> None:
+    shelf = Shelf(runs / "whole")
+    assert shelf.find("../whole") is None
+    assert shelf.find("..") is None
+    assert Shelf(runs).find(".studio") is None
+
+
+def test_a_changed_run_is_read_again_and_a_removed_one_forgotten(runs: Path) -> None:
+    shelf = Shelf(runs)
+    shelf.look()
+    (runs / "whole" / "audit.json").write_text('{"verdict": "consistent"}')
+    assert shelf.find("whole").has_audit
+    assert shelf.audit("whole") == {"verdict": "consistent"}
+    shutil.rmtree(runs / "whole")
+    assert shelf.look() == []
+
+
+def test_long_metrics_are_read_from_the_end(runs: Path) -> None:
+    path = _copy(runs, "long") / "metrics.jsonl"
+    line = json.loads(path.read_text().splitlines()[0])
+    path.write_text("".join(json.dumps({**line, "round": n}) + "\n" for n in range(1, 3001)))
+    assert Shelf(runs).find("long").rounds_done == 3000
+    assert len(Shelf(runs).curve("long")) == 3000
+
+
+def test_two_hundred_runs_are_listed(runs: Path, record_property) -> None:
+    for number in range(199):
+        _copy(runs, f"run-{number}")
+    shelf = Shelf(runs)
+    times = []
+    for _ in range(2):
+        started = time.perf_counter()
+        found = [run_cards.row(entry) for entry in shelf.look()]
+        times.append(time.perf_counter() - started)
+        assert len(found) == 200
+    record_property("seconds_first_and_second_look", times)
+    print(f"200 run folders: first look {times[0]:.2f} s, later looks {times[1]:.3f} s")
+
+
+def test_runs_side_by_side_show_every_field_in_which_they_differ(runs: Path) -> None:
+    path = _copy(runs, "other") / "plan.toml"
+    path.write_text(
+        path.read_text().replace("lr = 0.1", "lr = 0.25").replace("epsilon = 5.0", "epsilon = 3.0")
+    )
+    shelf = Shelf(runs)
+    table = run_cards.compare([shelf.find("whole"), shelf.find("other")])
+    assert "<td>0.1</td><td>0.25</td>" in table
+    assert "ε 5 at δ 10⁻⁵, eavesdropper, exact" in table
+    assert "ε 3 at δ 10⁻⁵, eavesdropper, exact" in table
+    assert ">mu<" not in table
+
+
+def test_what_a_run_says_cannot_become_markup(runs: Path) -> None:
+    sentence = "<script>alert(1)</script>"
+    shown = run_cards.statement({"sentences": [sentence]}, None)
+    assert "<script" not in shown
+    entry = Shelf(runs).find("whole")
+    assert "<script" not in run_cards.audit(
+        {"adversary": sentence, "trials": sentence, "confidence": sentence}, entry
+    )
