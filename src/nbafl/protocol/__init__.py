@@ -14,6 +14,7 @@ from nbafl.protocol.local import client_batches, descend, record_losses, train_l
 from nbafl.protocol.randomness import batches, generator, numpy_generator, stream_key
 from nbafl.protocol.schedule import draw
 from nbafl.protocol.training import RULES, Training
+from nbafl.protocol.upload import upload
 from nbafl.protocol.vector import flatten, load, unflatten
 
 __all__ = [
@@ -39,4 +40,5 @@ __all__ = [
     "top_up_variance",
     "train_locally",
     "unflatten",
+    "upload",
 ]

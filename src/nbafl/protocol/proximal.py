@@ -118,6 +118,10 @@ def _solve(stack: Stack, centre: Tensor, training: Training) -> Tensor:
     solved = torch.full_like(ahead, math.nan)
     for _ in range(MOST_ITERATIONS):
         gradient = _gradient(stack, ahead, centre, training.mu)
+        if not bool(gradient.isfinite().all()):
+            raise Refused(
+                "The local problem has weights or features that are not finite, so nothing is released."
+            )
         # A client's answer is the first point that meets the tolerance, so that it does not depend on the others.
         done = gradient.flatten(1).norm(dim=1) <= training.tolerance
         solved = torch.where(solved.isnan() & done[:, None, None], ahead, solved)
