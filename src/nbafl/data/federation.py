@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
-from nbafl.data import mnist
+from nbafl.data import mnist, tabular
 from nbafl.data import partition as dealing
 from nbafl.data.checks import Arrays, check_alike, check_pair, targets, task_of
 from nbafl.data.partition import Dealt, Parts, Repeated
@@ -135,7 +136,7 @@ class Federation:
             sizes=sizes,
             local_test=local_test,
         )
-        order, train, local = _compact(train, local)
+        order, train, local = dealing.compact(train, local)
         return cls(
             x=digits.pixels(order),
             y=digits.classes(order),
@@ -197,7 +198,7 @@ class Federation:
             sizes=sizes,
             local_test=local_test,
         )
-        order, train, local = _compact(train, local)
+        order, train, local = dealing.compact(train, local)
         return replace(
             pool, x=pool.x[order], y=pool.y[order], train=train, local_test=local, names=Numbered(len(train))
         )
@@ -239,14 +240,43 @@ class Federation:
         y, outputs = targets(parts, task, outputs)
         x = [part.x for part in parts]
         common = None if test is None else (x.pop(), y.pop())
-        own = _consecutive([len(part) for part in x])
+        own = dealing.consecutive([len(part) for part in x])
         train = dealing.stack(own[: len(clients)])
         local: Dealt | None
         if isinstance(local_test, Sequence):
             local = dealing.stack(own[len(clients) :])
         else:
-            train, local = _set_aside(train, local_test, seed)
+            train, local = dealing.set_aside(train, local_test, seed)
         return cls(np.concatenate(x), np.concatenate(y), train, local, common, task, outputs, labelled)
+
+    @classmethod
+    def from_csv(
+        cls,
+        folder: str | Path,
+        target: str,
+        test: str | Path | None = None,
+        local_test: float | int = 0,
+        *,
+        seed: int = 0,
+        task: str | None = None,
+        scale: tabular.Ranges | None = None,
+    ) -> Federation:
+        """A folder of CSV files, one per client, named after its file; `test` is one more file (it may lie there).
+
+        Columns of text become one feature per category; `scale` maps columns of numbers from public ranges
+        {column: (low, high)} to [0, 1]. What is shared between clients is told in tabular.py.
+        """
+        tables, test_table, schema = tabular.read_folder(folder, target, test, task, scale)
+        federation = cls.from_arrays(
+            [schema.encode(table) for table in tables],
+            test=None if test_table is None else schema.encode(test_table),
+            local_test=local_test,
+            seed=seed,
+            task=schema.task,
+            outputs=1 if schema.classes is None else len(schema.classes),
+            names=[table.path.stem for table in tables],
+        )
+        return replace(federation, classes=schema.classes)
 
     @classmethod
     def from_datasets(
@@ -342,44 +372,7 @@ def _deal(
     """Train and local test records of every client, dealt from one labelled data set."""
     way = dealing.parse(spec)
     wanted = dealing.client_sizes(clients, samples, sizes, available=len(labels))
-    return _set_aside(dealing.split(way, labels, wanted, seed), local_test, seed)
-
-
-def _set_aside(parts: Dealt, local_test: float | int, seed: int) -> tuple[Dealt, Dealt | None]:
-    """Split every client's records into train and local test: a fraction below 1, or a number of records."""
-    if local_test == 0:
-        return parts, None
-    sizes = np.array([len(part) for part in parts])
-    if 0 < local_test < 1:
-        counts = np.maximum(np.rint(local_test * sizes).astype(np.int64), 1)
-    elif local_test >= 1 and float(local_test).is_integer():
-        counts = np.full(len(sizes), int(local_test))
-    else:
-        raise UsageError(
-            "local_test", local_test, "0, a fraction between 0 and 1, or a whole number of records"
-        )
-    if (counts >= sizes).any():
-        short = int(np.argmax(counts >= sizes))
-        rule = f"small enough to leave client {short}, who has {sizes[short]} records, one to train on"
-        raise UsageError("local_test", local_test, rule)
-    return dealing.hold_out(parts, counts, seed)
-
-
-def _compact(train: Dealt, local: Dealt | None) -> tuple[np.ndarray, Dealt, Dealt | None]:
-    """The records in use in the order of the clients, and the parts as indices into that order.
-
-    The storage then holds nothing that nobody owns, and equal clients lie in it as one (N, m) block.
-    """
-    parts = [*train, *(local if local is not None else ())]
-    own = _consecutive([len(part) for part in parts])
-    new_local = None if local is None else dealing.stack(own[len(train) :])
-    return np.concatenate(parts), dealing.stack(own[: len(train)]), new_local
-
-
-def _consecutive(lengths: Sequence[int]) -> list[np.ndarray]:
-    """Index ranges that follow one another."""
-    ends = np.cumsum(lengths)
-    return [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    return dealing.set_aside(dealing.split(way, labels, wanted, seed), local_test, seed)
 
 
 def _gather(data: Any, name: str) -> tuple[Any, Any]:

@@ -204,3 +204,40 @@ def hold_out(parts: Dealt, counts: np.ndarray, seed: int) -> tuple[Dealt, Dealt]
 def stack(parts: list[np.ndarray]) -> Dealt:
     """Parts given one by one, as one 2-D array when they are equally long."""
     return cut(np.concatenate(parts), np.array([len(part) for part in parts]))
+
+
+def set_aside(parts: Dealt, local_test: float | int, seed: int) -> tuple[Dealt, Dealt | None]:
+    """Split every client's records into train and local test: a fraction below 1, or a number of records."""
+    if local_test == 0:
+        return parts, None
+    sizes = np.array([len(part) for part in parts])
+    if 0 < local_test < 1:
+        counts = np.maximum(np.rint(local_test * sizes).astype(np.int64), 1)
+    elif local_test >= 1 and float(local_test).is_integer():
+        counts = np.full(len(sizes), int(local_test))
+    else:
+        raise UsageError(
+            "local_test", local_test, "0, a fraction between 0 and 1, or a whole number of records"
+        )
+    if (counts >= sizes).any():
+        short = int(np.argmax(counts >= sizes))
+        rule = f"small enough to leave client {short}, who has {sizes[short]} records, one to train on"
+        raise UsageError("local_test", local_test, rule)
+    return hold_out(parts, counts, seed)
+
+
+def compact(train: Dealt, local: Dealt | None) -> tuple[np.ndarray, Dealt, Dealt | None]:
+    """The records in use in the order of the clients, and the parts as indices into that order.
+
+    The storage then holds nothing that nobody owns, and equal clients lie in it as one (N, m) block.
+    """
+    parts = [*train, *(local if local is not None else ())]
+    own = consecutive([len(part) for part in parts])
+    new_local = None if local is None else stack(own[len(train) :])
+    return np.concatenate(parts), stack(own[: len(train)]), new_local
+
+
+def consecutive(lengths: Sequence[int]) -> list[np.ndarray]:
+    """Index ranges that follow one another."""
+    ends = np.cumsum(lengths)
+    return [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
