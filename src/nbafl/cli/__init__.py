@@ -10,9 +10,13 @@ import sys
 import click
 import typer
 
+from nbafl.cli import join as join_verb
 from nbafl.cli import plan as plan_verb
 from nbafl.cli import run as run_verb
+from nbafl.cli import serve as serve_verb
 from nbafl.cli import studio as studio_verb
+from nbafl.cli.keys import keys_app
+from nbafl.cli.ledger import ledger_app
 from nbafl.errors import NbaflError
 
 app = typer.Typer(
@@ -27,6 +31,10 @@ app = typer.Typer(
 app.command("plan", help=plan_verb.HELP)(plan_verb.plan)
 app.command("run", help=run_verb.HELP)(run_verb.run)
 app.command("studio", help=studio_verb.HELP)(studio_verb.studio)
+app.command("serve", help=serve_verb.HELP)(serve_verb.serve)
+app.command("join", help=join_verb.HELP)(join_verb.join)
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from nbafl.flower import wire
 from nbafl.flower.mod import refusal
 from nbafl.flower.release import Releaser, check_client
 from nbafl.flower.wire import Instruction, Layout
-from nbafl.privacy.ledger import Request
+from nbafl.privacy.ledger import BudgetSpent, Request
 from nbafl.protocol import client_batches, train_locally
 
 log = logging.getLogger("nbafl")
@@ -41,17 +40,17 @@ class Client:
         model: nn.Module,
         x: np.ndarray,
         y: np.ndarray,
-        loss: str = "cross_entropy",
+        task: str = "classification",
         on_answer: Callable[[int], None] | None = None,
     ) -> None:
         self.releaser, self.model, self.on_answer = releaser, model, on_answer
         self.x, self.y = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
-        self.training = replace(releaser.plan.training(), loss=loss)
+        self.training = releaser.plan.training(task)
         self.layout = Layout.of(parameters(model))
         self.ended: str | None = None
         """How the federation ended, once the server said so."""
-        self.refusal: str | None = None
-        """Why this client said no the last time, if it did."""
+        self.spent: str | None = None
+        """Why nothing more can be released, once the budget is spent."""
 
     def handle(self, message: Message) -> Message | None:
         """The reply to a message; None when the server says that the federation is over."""
@@ -62,13 +61,12 @@ class Client:
         try:
             return self._answer(message)
         except NbaflError as error:
-            self.refusal = str(error)
+            self.spent = str(error) if isinstance(error, BudgetSpent) else None
             log.warning("refused: %s", error)
-            return refusal(self.refusal, message)
+            return refusal(str(error), message)
         except Exception:
-            self.refusal = "training failed on the client; its own log says why."
             log.exception("training failed; nothing was sent.")
-            return refusal(self.refusal, message)
+            return refusal("training failed on the client; its own log says why.", message)
 
     def _answer(self, message: Message) -> Message:
         if message.metadata.message_type != "train":
@@ -84,7 +82,6 @@ class Client:
         upload = self.releaser.answer(
             request, instruction.client, start, lambda: self._train(instruction, start)
         )
-        self.refusal = None
         reply = wire.answer(instruction, self.layout.arrays(upload, received), message)
         if self.on_answer:
             self.on_answer(instruction.round)

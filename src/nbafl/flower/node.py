@@ -105,15 +105,19 @@ class Connection:
         if not response.messages_list:
             return None
         run_id, tree = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
-        message = pull_and_inflate_object_from_tree(
-            tree,
-            make_pull_object_fn_protobuf(self._client.PullObject, self._node, run_id),
-            make_confirm_message_received_fn_protobuf(
-                self._client.ConfirmMessageReceived, self._node, run_id
-            ),
-            return_type=Message,
-            max_time=60,
-        )
+        try:
+            message = pull_and_inflate_object_from_tree(
+                tree,
+                make_pull_object_fn_protobuf(self._pull_object, self._node, run_id),
+                make_confirm_message_received_fn_protobuf(self._confirm, self._node, run_id),
+                return_type=Message,
+                max_time=60,
+            )
+        except (httpx.TransportError, Lost):
+            raise
+        except Exception as error:  # whatever a server's bytes may provoke
+            log.warning("a message that cannot be read was dropped (%s).", type(error).__name__)
+            return None
         message.metadata.__dict__["_message_id"] = tree.object_id
         return message
 
@@ -164,6 +168,12 @@ class Connection:
             ) from None
         write_text(self._memory, str(self._node.node_id))
 
+    def _pull_object(self, request: object) -> Any:
+        return self._call(self._client.PullObject, request)
+
+    def _confirm(self, request: object) -> Any:
+        return self._call(self._client.ConfirmMessageReceived, request)
+
     def _beat(self, stop: threading.Event) -> None:
         request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
         while not stop.wait(HEARTBEAT / 2):
@@ -179,21 +189,22 @@ class Connection:
             raise
 
 
-def stay(
-    connect: Callable[[], Connection], handle: Callable[[Message], Message | None], patience: float
-) -> None:
-    """Answer the server until `handle` returns None (the federation is over); come back after its restarts.
+Handle = Callable[[Message], Message | None]
+
+
+def stay(connection: Connection, handle: Handle, done: Callable[[], bool], patience: float) -> None:
+    """Answer the server until `handle` returns None (it is over) or `done`; come back after its restarts.
 
     Gives up with `Refused` when the server could not be reached for `patience` seconds, at once when its
     certificate is not the federation's.
     """
-    connection, last_contact = connect(), time.monotonic()
+    last_contact = time.monotonic()
     try:
         while True:
             try:
                 with connection.activated():
                     log.info("connected to %s.", connection.address)
-                    for _ in _contacts(connection, handle):
+                    for _ in _contacts(connection, handle, done):
                         last_contact = time.monotonic()
                 return
             except (httpx.TransportError, Lost, ssl.SSLError) as error:
@@ -207,7 +218,7 @@ def stay(
         connection.close()
 
 
-def _contacts(connection: Connection, handle: Callable[[Message], Message | None]) -> Iterator[None]:
+def _contacts(connection: Connection, handle: Handle, done: Callable[[], bool]) -> Iterator[None]:
     """Pull, handle, push; yields after each contact with the server."""
     pause = FASTEST
     while True:
@@ -222,6 +233,8 @@ def _contacts(connection: Connection, handle: Callable[[Message], Message | None
         if reply is None:
             return
         connection.send(reply, time.monotonic() - started)
+        if done():
+            return
         pause = FASTEST
         yield
 

@@ -35,9 +35,10 @@ from nbafl.flower import wire
 from nbafl.flower.inbox import Inbox, Refusal
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
+from nbafl.privacy.dropouts import top_up_variance
 from nbafl.privacy.noise import SecureGaussian
 from nbafl.privacy.sensitivity import downlink
-from nbafl.protocol import aggregate, draw, normalise, server_step, top_up_variance
+from nbafl.protocol import aggregate, draw, normalise, server_step
 
 log = logging.getLogger("nbafl")
 
@@ -323,7 +324,7 @@ class NbAFL(Strategy):
         average = aggregate(stacked, self._release.weights[answered]).numpy()
         weights, uplink = self._release.weights[drawn], self._release.uplink[drawn]
         sigma_uplink, sigma_downlink = self._noise.sigma_uplink[drawn], self._noise.sigma_downlink
-        extra = top_up_variance(weights, uplink, sigma_uplink, sigma_downlink, np.isin(drawn, answered))
+        extra = top_up_variance(weights, sigma_uplink, sigma_downlink, np.isin(drawn, answered))
         happened.sigma_downlink = math.sqrt(sigma_downlink**2 + extra)
         if happened.sigma_downlink == 0:
             return average

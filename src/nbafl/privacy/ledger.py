@@ -47,6 +47,10 @@ CREATE TABLE IF NOT EXISTS uploads (
 """
 
 
+class BudgetSpent(Refused):
+    """The next release would pass one of the owner's limits."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """The owner's own bounds over everything this ledger ever records."""
@@ -209,6 +213,22 @@ class Ledger:
             )
         return row
 
+    def affordable(self, plan: str, price: Price) -> int:
+        """How many more answers to this plan the limits allow."""
+        limits, rows = self.limits, [row for row in self.rows() if row.kind == "release"]
+        if limits is None:
+            return 0
+        made = sum(row.plan == plan for row in rows)
+        others = sum(row.cost for row in rows if row.plan != plan)
+        most = price.most - made
+        if limits.releases is not None:
+            most = min(most, limits.releases - len(rows))
+        target = limits.epsilon * (1 + TOLERANCE)
+        for more in range(max(0, most), 0, -1):
+            if gdp_epsilon(math.sqrt(others + price.after(made + more)), limits.delta) <= target:
+                return more
+        return 0
+
     def spent(self, delta: float | None = None) -> Spent:
         """What everything recorded so far is worth together."""
         limits = self.limits
@@ -268,11 +288,11 @@ class Ledger:
                 f"round {request.round} is over: round {answers[-1].round} of this plan was already answered."
             )
         if len(answers) >= price.most:
-            raise Refused(
+            raise BudgetSpent(
                 f"the plan has {price.most} rounds, and {len(answers)} releases were already made for it."
             )
         if limits.releases is not None and len(rows) >= limits.releases:
-            raise Refused(
+            raise BudgetSpent(
                 f"the budget is spent: {len(rows)} releases of at most {limits.releases} were made."
             )
         cost = float(price.after(len(answers) + 1) - price.after(len(answers)))
@@ -280,7 +300,7 @@ class Ledger:
             raise Refused(f"this release cannot be accounted for: its price is {cost!r}.")
         epsilon = gdp_epsilon(math.sqrt(sum(row.cost for row in rows) + cost), limits.delta)
         if epsilon > limits.epsilon * (1 + TOLERANCE):
-            raise Refused(
+            raise BudgetSpent(
                 f"the budget is spent: release {len(rows) + 1} would bring epsilon to {epsilon:.6g} at delta "
                 f"{limits.delta:g} against {price.adversary}, above this client's limit {limits.epsilon:g}."
             )
