@@ -11,6 +11,9 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
+from nbafl.simulation.features import Features
+from nbafl.simulation.network import Network
+
 
 @dataclass(frozen=True)
 class Aggregate:
@@ -31,3 +34,57 @@ class Engine(Protocol):
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
         """`clients` are the participants, `weights` their p_i (sum 1), `round` the number of the round."""
         ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """A network's broadcast, taken apart for the fast engines."""
+
+    vector: Tensor
+    table: Tensor
+    """The first layer, as far as the features reach it."""
+    later: Tensor
+    square: Tensor
+    """|W|^2 of the whole first layer."""
+    outside: Tensor
+    """The part of it in inputs that are zero for every record: no client moves these."""
+
+    @classmethod
+    def of(cls, vector: Tensor, network: Network, features: Features) -> Start:
+        full, later = network.split(vector)
+        table, square = features.narrow(full), full.square().sum()
+        outside = square.new_zeros(()) if table is full else square - table.square().sum()
+        return cls(vector, table, later, square, outside)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What some clients add to the round's sums: updates times p_i times clipping factors, and those products."""
+
+    table: Tensor
+    later: Tensor
+    factor: Tensor
+    clipped: Tensor
+    norm: Tensor | None
+
+    def __add__(self, other: Part) -> Part:
+        """Adds in place to this part's table."""
+        norm = None if self.norm is None or other.norm is None else self.norm + other.norm
+        return Part(
+            self.table.add_(other.table),
+            self.later + other.later,
+            self.factor + other.factor,
+            self.clipped + other.clipped,
+            norm,
+        )
+
+
+def combine(
+    parts: list[Part], start: Start, network: Network, features: Features, rule: str, clients: int
+) -> Aggregate:
+    """sum_i p_i clip(w_i): the broadcast, kept by sum_i p_i factor_i where the weights are clipped, plus the updates."""
+    total = sum(parts[1:], start=parts[0])
+    update = network.join(features.widen(total.table), total.later)
+    kept = total.factor if rule == "paper" else 1.0
+    norm = None if total.norm is None else total.norm / clients
+    return Aggregate(start.vector * kept + update, total.clipped, norm)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nbafl.protocol import record_losses
-from nbafl.simulation.records import Records, Rows
-
-Forward = Callable[[Tensor], Tensor]
-"""Outputs of the model for a batch of records."""
-
-CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -41,81 +34,85 @@ class RoundMetrics:
 
 
 @dataclass(frozen=True)
-class Scores:
-    """Loss and correctness of every record of a set (correct is None in a regression)."""
+class Tally:
+    """Summed loss, number correct (None in a regression) and number of records, for each of several groups."""
 
     loss: Tensor
     correct: Tensor | None
+    count: Tensor
 
     @classmethod
-    def of(cls, output: Tensor, target: Tensor, loss: str) -> Scores:
+    def of(cls, output: Tensor, target: Tensor, real: Tensor, loss: str) -> Tally:
+        """One group per row of `target` and `real` (groups, records); `output` is (groups, outputs, records)."""
         if loss == "squared":
-            return cls(record_losses(output, target, loss), None)
-        return cls(record_losses(output, target, loss), output.argmax(-1) == target)
+            losses, correct = record_losses(output, target, loss), None
+        else:
+            losses = record_losses(output, target, loss)
+            correct = ((output.argmax(1) == target) & real).sum(1)
+        return cls((losses.double() * real).sum(1), correct, real.sum(1))
 
     @classmethod
-    def join(cls, parts: list[Scores]) -> Scores:
-        right = [part.correct for part in parts if part.correct is not None]
-        return cls(torch.cat([part.loss for part in parts]), torch.cat(right) if right else None)
+    def join(cls, parts: list[Tally]) -> Tally:
+        correct = [part.correct for part in parts if part.correct is not None]
+        return cls(
+            torch.cat([part.loss for part in parts]),
+            torch.cat(correct) if correct else None,
+            torch.cat([part.count for part in parts]),
+        )
+
+    def means(self, name: str) -> dict[str, Tensor]:
+        """Mean loss and accuracy over all records of all groups."""
+        total = self.count.sum()
+        values = {f"{name}_loss": self.loss.sum() / total}
+        if self.correct is not None:
+            values[f"{name}_accuracy"] = self.correct.sum() / total
+        return values
+
+    def spread(self) -> dict[str, Tensor]:
+        """Mean and worst accuracy over clients: Algorithm 1's local testing step."""
+        if self.correct is None:
+            return {}
+        accuracy = self.correct / self.count
+        return {"mean_client_accuracy": accuracy.nanmean(), "worst_client_accuracy": _nanmin(accuracy)}
 
 
-@torch.no_grad()
-def score(forward: Forward, x: Tensor, y: Tensor, loss: str, index: Tensor | None = None) -> Scores:
-    """Scores of all records, or of those at `index`, in pieces of CHUNK records."""
-    count, parts = len(y) if index is None else len(index), []
-    for start in range(0, count, CHUNK):
-        piece = slice(start, start + CHUNK) if index is None else index[start : start + CHUNK]
-        parts.append(Scores.of(forward(x[piece]), y[piece], loss))
-    return Scores.join(parts)
+def _nanmin(values: Tensor) -> Tensor:
+    """The smallest entry; clients without a record to test on are NaN and left out."""
+    return values.nan_to_num(nan=torch.inf).min()
 
 
-def means(scores: Scores) -> dict[str, Tensor]:
-    """Mean loss and, for classes, accuracy."""
-    result = {"loss": scores.loss.mean(dtype=torch.float64)}
-    if scores.correct is not None:
-        result["accuracy"] = scores.correct.to(torch.float64).mean()
-    return result
+class Scorer(Protocol):
+    """Evaluates a weight vector."""
 
+    def train(self, vector: Tensor, clients: np.ndarray | None) -> Tally:
+        """One group per client, on its training records; None: every client."""
+        ...
 
-def client_accuracies(correct: Tensor, sizes: Tensor) -> Tensor:
-    """Accuracy of each client, from correctness in client order; clients without records are left out."""
-    owner = torch.repeat_interleave(
-        torch.arange(len(sizes), device=sizes.device), sizes, output_size=len(correct)
-    )
-    sums = torch.zeros(len(sizes), dtype=torch.float64, device=correct.device)
-    sums.index_add_(0, owner, correct.to(torch.float64))
-    return (sums / sizes)[sizes > 0]
+    def local(self, vector: Tensor, clients: np.ndarray | None) -> Tally:
+        """One group per client, on the records it set aside."""
+        ...
+
+    def test(self, vector: Tensor) -> Tally | None:
+        """One group or several: the common test set."""
+        ...
 
 
 def evaluate(
-    forward: Forward, records: Records, clients: np.ndarray, loss: str, measure: frozenset[str]
+    scorer: Scorer, vector: Tensor, clients: np.ndarray | None, measure: frozenset[str], set_aside: bool
 ) -> dict[str, Tensor]:
-    """The evaluated part of RoundMetrics, as scalars on the device; `clients` are those whose records count."""
-    result: dict[str, Tensor] = {}
-    if measure & {"train", "clients"}:
-        rows = records.rows(clients)
-        train = score(forward, records.x, records.y, loss, flat(rows))
+    """The evaluated part of RoundMetrics, as scalars on the device; `set_aside`: clients test on records of their own."""
+    values: dict[str, Tensor] = {}
+    own = None
+    if "train" in measure or ("clients" in measure and not set_aside):
+        own = scorer.train(vector, clients)
         if "train" in measure:
-            result.update({f"train_{name}": value for name, value in means(train).items()})
-        if "clients" in measure:
-            own = records.rows(clients, local=True) if records.has_local_test else rows
-            if records.has_local_test:
-                train = score(forward, records.x, records.y, loss, flat(own))
-            result.update(spread(train, own.sizes))
-    if "test" in measure and records.test is not None:
-        test = score(forward, *records.test, loss)
-        result.update({f"test_{name}": value for name, value in means(test).items()})
-    return result
-
-
-def spread(scores: Scores, sizes: Tensor) -> dict[str, Tensor]:
-    """Mean and worst accuracy over clients: Algorithm 1's local testing step."""
-    if scores.correct is None:
-        return {}
-    accuracies = client_accuracies(scores.correct, sizes)
-    return {"mean_client_accuracy": accuracies.mean(), "worst_client_accuracy": accuracies.min()}
-
-
-def flat(rows: Rows) -> Tensor:
-    """All record numbers in client order, padding left out."""
-    return rows.index[rows.real]
+            values.update(own.means("train"))
+    if "clients" in measure:
+        if set_aside:
+            own = scorer.local(vector, clients)
+        assert own is not None
+        values.update(own.spread())
+    test = scorer.test(vector) if "test" in measure else None
+    if test is not None:
+        values.update(test.means("test"))
+    return values

@@ -60,13 +60,8 @@ class Records:
         self.y = self._targets(data.y)
         self.test = None if data.test is None else (self._features(data.test[0]), self._targets(data.test[1]))
 
-    @property
-    def has_local_test(self) -> bool:
-        """Whether clients set records aside for Algorithm 1's local testing step."""
-        return self.data.local_test is not None
-
-    def rows(self, clients: np.ndarray, local: bool = False) -> Rows:
-        """The training (or local test) records of the given clients."""
+    def rows(self, clients: np.ndarray | None, local: bool = False) -> Rows:
+        """The training (or local test) records of the given clients; None: of all."""
         index = self.data.local_records(clients) if local else self.data.records(clients)
         if isinstance(index, np.ndarray):
             padded, sizes = index, np.full(len(index), index.shape[1])

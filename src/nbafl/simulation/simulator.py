@@ -14,14 +14,15 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from nbafl.errors import UsageError
-from nbafl.protocol import add_noise, draw, flatten, generator, load, server_step, summed_sigma, unflatten
-from nbafl.simulation.choice import choose
+from nbafl.protocol import add_noise, draw, flatten, generator, load, server_step, summed_sigma
+from nbafl.simulation.choice import Choice, choose
+from nbafl.simulation.crew import Crew, cores
 from nbafl.simulation.job import Job
 from nbafl.simulation.metrics import RoundMetrics, evaluate
 from nbafl.simulation.records import Data, Records
+from nbafl.simulation.setting import Setting
 
 MEASURES = frozenset({"train", "test", "clients", "norms"})
 POPULATION = 200_000
@@ -39,21 +40,25 @@ class Simulator:
         device: str | torch.device = "auto",
         engine: str = "auto",
         measure: Iterable[str] = MEASURES,
-        records: Records | None = None,
+        setting: Setting | None = None,
+        threads: int | None = None,
     ) -> None:
         self.job, self.device, self.measure = job, pick_device(device), frozenset(measure)
         self._check(federation)
-        self._model = copy.deepcopy(model).to(self.device).train()
-        self._quiet = copy.deepcopy(self._model).eval()
+        self._model = copy.deepcopy(model).to(self.device).eval()
         self.vector = flatten(self._model)
         self._velocity: Tensor | None = None
         self.round = 0
-        self.records = records or Records(federation, self.device, self.vector.dtype)
-        self.engine = choose(engine, self.records, self._model, job, self.measure)
+        if setting is None:
+            setting = Setting.of(Records(federation, self.device, self.vector.dtype), self._model)
+        self.data = setting.records.data
+        crew = Crew(threads or cores() if self.device.type == "cpu" else 1)
+        choice = Choice(setting, self._model, job, crew, "norms" in self.measure)
+        self.engine, self._scorer = choose(engine, choice)
 
     def step(self) -> RoundMetrics:
         """One round: draw, train, clip, aggregate, noise, broadcast, test."""
-        started, job, data = time.perf_counter(), self.job, self.records.data
+        started, job, data = time.perf_counter(), self.job, self.data
         number = self.round + 1
         clients = draw(job.seed, number, data.clients, job.per_round or data.clients)
         weights = self._weights(clients)
@@ -77,7 +82,7 @@ class Simulator:
 
     def module(self) -> nn.Module:
         """The broadcast model, on the CPU."""
-        return load(self.vector.cpu(), copy.deepcopy(self._quiet).cpu())
+        return load(self.vector.cpu(), copy.deepcopy(self._model).cpu())
 
     def state(self) -> dict[str, Tensor]:
         """Everything a run needs to go on: broadcast, velocity, rounds done."""
@@ -93,20 +98,16 @@ class Simulator:
         velocity = state.get("velocity")
         self._velocity = None if velocity is None else velocity.to(self.device, self.vector.dtype, copy=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs of the broadcast model."""
-        return functional_call(self._quiet, unflatten(self.vector, self._quiet), (x,))
-
     def _evaluate(self, participants: np.ndarray) -> dict[str, Tensor]:
-        everyone = self.records.data.clients <= POPULATION
-        clients = np.arange(self.records.data.clients) if everyone else participants
-        return evaluate(self.forward, self.records, clients, self.job.training.loss, self.measure)
+        clients = None if self.data.clients <= POPULATION else participants
+        set_aside = self.data.local_test is not None
+        return evaluate(self._scorer, self.vector, clients, self.measure, set_aside)
 
     def _weights(self, clients: np.ndarray) -> np.ndarray:
         """p_i over the participants."""
         if self.job.weights == "uniform":
             return np.full(len(clients), 1 / len(clients))
-        sizes = self.records.data.sizes[clients]
+        sizes = self.data.sizes[clients]
         return sizes / sizes.sum()
 
     def _check(self, federation: Data) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -31,8 +33,9 @@ class VmapEngine:
     name = "vmap"
 
     def __init__(self, records: Records, model: nn.Module, training: Training, seed: int) -> None:
-        check_trainable(model)
-        self.records, self.model, self.training, self.seed = records, model, training, seed
+        self.records, self.training, self.seed = records, training, seed
+        self.model = copy.deepcopy(model).train()
+        check_trainable(self.model)
         self._gradients = vmap(grad(self._objective), randomness="different")
 
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:

@@ -1,0 +1,212 @@
+"""The dual form: local training without any client's weight matrix.
+
+With the first layer of client i written as W_i = W + X_i' A_i, its pre-activations are Z_i = X_i W + G_i A_i with the
+Gram matrix G_i = X_i X_i' (the bias is one more feature that is always 1), and a gradient step with the proximal term
+is A_i <- (1 - eta mu) A_i - eta dZ_i on the batch's rows. Then |W_i|^2 = |W|^2 + <A_i, X_i W> + <A_i, Z_i>, and the
+weighted, clipped average over clients is one product of the stacked X' with the stacked, scaled A. A round is two
+large products and S - 1 small ones; the layers after the first are small and stay explicit.
+
+The norm needs one more product with G than the steps do. It is skipped when a bound shows that clipping cannot bind:
+|W_S| <= |W_{S-1}| + eta |X_i| |dZ|, with |W_{S-1}| exact from the product at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nbafl.protocol import Training, batches, clip_factor
+from nbafl.simulation.blocks import Roster, Team
+from nbafl.simulation.crew import Crew, lanes
+from nbafl.simulation.engine import Aggregate, Part, Start, combine
+from nbafl.simulation.network import Network
+from nbafl.simulation.scoring import Ahead
+from nbafl.simulation.tail import Scratch, backward, forward, output_gradient_
+
+CERTAIN = 1 - 1e-5
+"""A bound must stay below this part of C before clipping is ruled out, to be safe from rounding."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A team after its local steps."""
+
+    coefficients: Tensor
+    """A, (B, m, units)."""
+    later: Tensor
+    """Later layers, (B, parameters)."""
+    bound: Tensor
+    """An upper bound on the length that is clipped, (B,)."""
+
+
+class DualEngine:
+    """Trains networks whose clients have few records."""
+
+    name = "dual"
+
+    def __init__(
+        self,
+        network: Network,
+        roster: Roster,
+        crew: Crew,
+        training: Training,
+        seed: int,
+        exact_norms: bool,
+    ) -> None:
+        self.network, self.roster, self.crew = network, roster, crew
+        self.training, self.seed, self.exact_norms = training, seed, exact_norms
+        self.ahead = Ahead()
+
+    @torch.no_grad()
+    def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
+        start = Start.of(broadcast, self.network, self.roster.features)
+        teams = self.roster.teams(clients)
+        shares = torch.as_tensor(weights, dtype=broadcast.dtype, device=broadcast.device)
+
+        def work(numbers: range) -> Part:
+            scratch = Scratch(start.table)
+            parts = (self._team(teams[n], n, start, shares, round, scratch) for n in numbers)
+            return sum(parts, start=next(parts))
+
+        parts = self.crew.map(work, lanes(len(teams)))
+        return combine(parts, start, self.network, self.roster.features, self.training.rule, len(clients))
+
+    def _team(
+        self, team: Team, number: int, start: Start, shares: Tensor, round: int, scratch: Scratch
+    ) -> Part:
+        z0 = self.ahead.take(start.vector, number)
+        if z0 is None:
+            z0 = team.features.times(start.table)
+        place = torch.as_tensor(team.place, device=shares.device)
+        full = self.training.batch is None or self.training.batch >= z0.shape[1]
+        trained = (
+            self._full_steps(team, z0, start, scratch)
+            if full
+            else self._batch_steps(team, z0, start, round, scratch)
+        )
+        length = self._length(team, trained, z0, start, scratch)
+        factor = shares[place]
+        clipped = torch.zeros((), dtype=torch.int64, device=shares.device)
+        if length is not None:
+            factor = factor * clip_factor(length, self.training.clip)
+            clipped = (length > self.training.clip).sum()
+        update = team.features.transposed_times(trained.coefficients.mul_(factor[:, None, None]))
+        later = factor @ (trained.later - start.later)
+        norm = None if length is None else length.clamp(max=self.training.clip).sum()
+        return Part(update, later, factor.sum(), clipped, norm)
+
+    def _full_steps(self, team: Team, z0: Tensor, start: Start, scratch: Scratch) -> Trained:
+        """S full-batch steps; the product with G of step s gives the pre-activations of step s + 1."""
+        training = self.training
+        a, z = scratch("a", *z0.shape), scratch("z", *z0.shape)
+        later, gradient = self._later(start, len(z0), scratch)
+        inner = z0.new_zeros(len(z0))  # what A adds to the squared length, before the last step
+        for step in range(training.steps):
+            if step == 0:
+                z.copy_(z0)
+            else:
+                torch.baddbmm(z0, team.gram, a, out=z)
+                if step == training.steps - 1:
+                    inner = self._inner(a, z0, z)
+            dz = self._gradient(z, team.target, team.share, later, gradient, scratch)
+            if step == 0:
+                torch.mul(dz, -training.lr, out=a)
+            else:
+                self._shrink(a).add_(dz, alpha=-training.lr)
+            self._step_later(later, gradient, start)
+        travelled = training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
+        return Trained(a, later, self._bound(inner, travelled, later, start))
+
+    def _batch_steps(self, team: Team, z0: Tensor, start: Start, round: int, scratch: Scratch) -> Trained:
+        """S minibatch steps: each touches its own rows of A only."""
+        training = self.training
+        clients, rows, units = z0.shape
+        who = torch.as_tensor(team.clients, device=z0.device)
+        order = batches(self.seed, round, who, team.rows.sizes, training.steps, training.batch or rows)
+        order = order.transpose(0, 1)  # (steps, clients, batch)
+        real = order >= 0
+        share = real.to(z0.dtype) / real.sum(2, keepdim=True).to(z0.dtype)
+        chosen = order.clamp(min=0)
+        flat = (chosen + torch.arange(clients, device=z0.device)[:, None] * rows).flatten(1)
+        target = team.target[:, 0].expand(training.steps, -1, -1).gather(2, chosen)
+        a = scratch("a", *z0.shape).zero_()
+        later, gradient = self._later(start, clients, scratch)
+        z = scratch("z", flat.shape[1], units)
+        some = scratch("gram", flat.shape[1], rows)
+        travelled = z0.new_zeros(clients)
+        for step in range(training.steps):
+            torch.index_select(z0.view(-1, units), 0, flat[step], out=z)
+            batch = z.view(clients, -1, units)
+            if step > 0:
+                torch.index_select(team.gram.view(-1, rows), 0, flat[step], out=some)
+                batch.baddbmm_(some.view(clients, -1, rows), a)
+            dz = self._gradient(batch, target[step][:, None], share[step][:, None], later, gradient, scratch)
+            self._shrink(a).view(-1, units).index_add_(
+                0, flat[step], dz.reshape(-1, units), alpha=-training.lr
+            )
+            self._step_later(later, gradient, start)
+            travelled += training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
+        return Trained(a, later, self._bound(z0.new_zeros(clients), travelled, later, start))
+
+    def _later(self, start: Start, clients: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+        later = scratch("later", clients, len(start.later)).copy_(start.later)
+        return later, scratch("gradient", clients, len(start.later))
+
+    def _gradient(
+        self, z: Tensor, target: Tensor, share: Tensor, later: Tensor, gradient: Tensor, scratch: Scratch
+    ) -> Tensor:
+        """dF_i/dZ_i; the later layers' gradients go into `gradient`, and z is overwritten."""
+        active, outputs = forward(self.network, z, later, scratch)
+        delta = output_gradient_(outputs, target, share, self.training.loss)
+        return backward(self.network, active, delta, later, gradient, scratch)
+
+    def _shrink(self, a: Tensor) -> Tensor:
+        """(1 - eta mu) A, the proximal term's part of a step."""
+        return a.mul_(1 - self.training.lr * self.training.mu) if self.training.mu else a
+
+    def _step_later(self, later: Tensor, gradient: Tensor, start: Start) -> None:
+        """w <- w - eta (gradient + mu (w - w_broadcast)) for the later layers."""
+        if self.training.mu:
+            later.lerp_(start.later.expand_as(later), self.training.lr * self.training.mu)
+        later.add_(gradient, alpha=-self.training.lr)
+
+    def _inner(self, a: Tensor, z0: Tensor, z: Tensor) -> Tensor:
+        """What A adds to |W|^2 (`paper`), or |X'A|^2 itself (`client`); z are the pre-activations with A."""
+        own, start = _dot(a, z), _dot(a, z0)
+        return own + start if self.training.rule == "paper" else own - start
+
+    def _first_square(self, inner: Tensor, start: Start) -> Tensor:
+        return (inner + start.square if self.training.rule == "paper" else inner).clamp(min=0)
+
+    def _later_square(self, later: Tensor, start: Start) -> Tensor:
+        moved = later if self.training.rule == "paper" else later - start.later
+        return moved.square().sum(1)
+
+    def _bound(self, inner: Tensor, travelled: Tensor, later: Tensor, start: Start) -> Tensor:
+        """The length before the last stretch plus the stretch; the proximal term never takes a client further out."""
+        before = self._first_square(inner, start).sqrt()
+        if self.training.rule == "paper":
+            before = torch.maximum(before, start.square.sqrt())
+        return torch.hypot(before + travelled, self._later_square(later, start).sqrt())
+
+    def _length(
+        self, team: Team, trained: Trained, z0: Tensor, start: Start, scratch: Scratch
+    ) -> Tensor | None:
+        """Exact length of what is clipped, (B,); None when nobody's can exceed C and nobody asked."""
+        overshoot = (
+            self.training.lr * self.training.mu > 1
+        )  # then the proximal term can take a client further out
+        needed = self.exact_norms or z0.is_cuda or overshoot  # asking a GPU would make the host wait
+        if not needed and bool((trained.bound <= CERTAIN * self.training.clip).all()):
+            return None
+        z = torch.baddbmm(z0, team.gram, trained.coefficients, out=scratch("final", *z0.shape))
+        inner = self._inner(trained.coefficients, z0, z)
+        return (self._first_square(inner, start) + self._later_square(trained.later, start)).sqrt()
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """<A_i, B_i> of each client."""
+    return torch.linalg.vecdot(a.flatten(1), b.flatten(1))

@@ -1,0 +1,130 @@
+"""Clients one after another on each core, each with weights of its own that stay in the core's cache.
+
+This is the path for clients with many records, where the dual form's Gram matrices would cost more than the weights.
+A client's records come in pieces that fit the cache beside its weights; the backward pass is written out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nbafl.protocol import Training, client_batches, clip_factor
+from nbafl.simulation.crew import Crew, lanes
+from nbafl.simulation.engine import Aggregate, Part, Start, combine
+from nbafl.simulation.features import Block, Features
+from nbafl.simulation.network import Network
+from nbafl.simulation.records import Records, Rows
+from nbafl.simulation.tail import Scratch, backward, forward, output_gradient_
+
+PIECE = 640
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some records of one client: features, targets and shares (1, 1, rows)."""
+
+    features: Block
+    target: Tensor
+    share: Tensor
+
+
+class PlainEngine:
+    """Trains networks whose clients have many records."""
+
+    name = "plain"
+
+    def __init__(
+        self,
+        network: Network,
+        records: Records,
+        features: Features,
+        crew: Crew,
+        training: Training,
+        seed: int,
+    ) -> None:
+        self.network, self.records, self.features = network, records, features
+        self.crew, self.training, self.seed = crew, training, seed
+
+    @torch.no_grad()
+    def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
+        start = Start.of(broadcast, self.network, self.features)
+
+        def work(numbers: range) -> Part:
+            scratch = Scratch(start.table)
+            parts = (self._client(int(clients[n]), weights[n], start, round, scratch) for n in numbers)
+            return sum(parts, start=next(parts))
+
+        parts = self.crew.map(work, lanes(len(clients)))
+        return combine(parts, start, self.network, self.features, self.training.rule, len(clients))
+
+    def _client(self, client: int, weight: float, start: Start, round: int, scratch: Scratch) -> Part:
+        training = self.training
+        rows = self.records.rows(np.array([client]))
+        order = client_batches(self.seed, round, client, int(rows.sizes[0]), training)
+        whole = self._pieces(client, rows) if order is None else []
+        table = scratch("table", *start.table.shape).copy_(start.table)
+        later = start.later[None].clone()
+        for step in range(training.steps):
+            pieces = whole if order is None else [self._batch(rows, order[step])]
+            slope, later_slope = self._gradient(pieces, table, later, scratch)
+            if training.mu:  # w <- w - eta (gradient + mu (w - w_broadcast))
+                table.lerp_(start.table, training.lr * training.mu)
+                later.lerp_(start.later[None], training.lr * training.mu)
+            table.add_(slope, alpha=-training.lr)
+            later.add_(later_slope, alpha=-training.lr)
+        return self._upload(table, later[0], weight, start)
+
+    def _gradient(
+        self, pieces: list[Piece], table: Tensor, later: Tensor, scratch: Scratch
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient of F_i for the first layer's table and for the later layers."""
+        slope, later_slope = None, torch.zeros_like(later)
+        for piece in pieces:
+            z = piece.features.times(table)
+            active, outputs = forward(self.network, z, later, scratch)
+            delta = output_gradient_(outputs, piece.target, piece.share, self.training.loss)
+            part = scratch("gradient", *later.shape)
+            dz = backward(self.network, active, delta, later, part, scratch)
+            later_slope.add_(part)
+            product = piece.features.transposed_times(dz)
+            slope = product if slope is None else slope.add_(product)
+        assert slope is not None
+        return slope, later_slope
+
+    def _pieces(self, client: int, rows: Rows) -> list[Piece]:
+        size = int(rows.sizes[0])
+        pieces = []
+        for skip in range(0, size, -(-size // -(-size // PIECE))):
+            index = rows.index[:, skip : min(size, skip + -(-size // -(-size // PIECE)))]
+            part = Rows(index, torch.tensor([index.shape[1]]))
+            features = self.features.block(np.array([client]), part, skip)
+            share = torch.full(
+                (1, 1, index.shape[1]), 1 / size, dtype=self.records.dtype, device=index.device
+            )
+            pieces.append(Piece(features, self.records.y[index][:, None], share))
+        return pieces
+
+    def _batch(self, rows: Rows, chosen: Tensor) -> Piece:
+        """One minibatch, -1 left out."""
+        chosen = chosen[chosen >= 0].to(rows.index.device)
+        index = rows.index[:, chosen]
+        share = torch.full(
+            (1, 1, len(chosen)), 1 / len(chosen), dtype=self.records.dtype, device=index.device
+        )
+        return Piece(self.features.gather(index), self.records.y[index][:, None], share)
+
+    def _upload(self, table: Tensor, later: Tensor, weight: float, start: Start) -> Part:
+        """The clipped update with its weight p_i; the table is overwritten."""
+        paper, bound = self.training.rule == "paper", self.training.clip
+        square = start.outside + table.square().sum() + later.square().sum() if paper else None
+        table.sub_(start.table)
+        later = later - start.later
+        if square is None:
+            square = table.square().sum() + later.square().sum()
+        length = square.sqrt()
+        factor = weight * clip_factor(length, bound)
+        return Part(table * factor, later * factor, factor, (length > bound).long(), length.clamp(max=bound))

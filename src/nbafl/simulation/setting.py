@@ -1,0 +1,78 @@
+"""What all runs over one federation with one kind of model share: records on the device, features, teams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nbafl.simulation.blocks import Roster
+from nbafl.simulation.features import SPARSE_BELOW, Block, DenseFeatures, Features, SparseFeatures, density
+from nbafl.simulation.network import Layer, Network
+from nbafl.simulation.records import Records, Rows
+
+TEAM_BYTES = {"cpu": 2**19, "cuda": 2**31}
+"""Size of one team's pre-activations: on a CPU a handful of such arrays share a core's cache."""
+TEAM_ROWS = {"cpu": 4096, "cuda": 2**22}
+TEST_PIECES = {"cpu": 16, "cuda": 1}
+SPARSE_PRICE = 2.1
+"""Time of one multiplication in a sparse product, relative to one in a dense product (measured)."""
+KEPT_RECORDS = 2_000_000
+"""Copies of the features (sparse, or without empty columns) are made for at most so many training records."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Shared by the runs of a batch; `network` and what follows it are None for models that are no Network."""
+
+    records: Records
+    network: Network | None
+    roster: Roster | None
+    price: float
+    """What a product with the features costs, relative to the dense product."""
+    test: list[tuple[Block, Tensor]]
+    """The test set in pieces: features and targets (1, rows); multiplied with full tables."""
+
+    @classmethod
+    def of(cls, records: Records, model: nn.Module) -> Setting:
+        network = Network.of(model, records.data.shape)
+        if network is None:
+            return cls(records, None, None, 1.0, [])
+        kind, matrix = records.device.type, records.x.flatten(1)
+        kept = int(records.data.sizes.sum()) <= KEPT_RECORDS
+        share = density(matrix)
+        sparse = kept and kind == "cpu" and records.dtype == torch.float32 and share < SPARSE_BELOW
+        features: Features
+        if sparse:
+            everyone = records.rows(None)
+            starts = np.concatenate([[0], np.cumsum(records.data.sizes)])
+            features = SparseFeatures(matrix, network.first, everyone.index[everyone.real], starts)
+        else:
+            features = DenseFeatures(matrix, network.first, compact=kept)
+        row_bytes = network.first.outputs * torch.finfo(records.dtype).bits // 8
+        roster = Roster(records, features, min(TEAM_ROWS[kind], TEAM_BYTES[kind] // row_bytes))
+        price = share * SPARSE_PRICE if sparse else 1.0
+        return cls(records, network, roster, price, _test(records, network.first, sparse))
+
+
+def _test(records: Records, layer: Layer, sparse: bool) -> list[tuple[Block, Tensor]]:
+    if records.test is None:
+        return []
+    matrix, target = records.test[0].flatten(1), records.test[1]
+    bounds = np.linspace(0, len(target), min(TEST_PIECES[records.device.type], len(target)) + 1).astype(
+        np.int64
+    )
+    index = torch.arange(len(target), device=records.device)
+    features: Features = (
+        SparseFeatures(matrix, layer, index, bounds)
+        if sparse
+        else DenseFeatures(matrix, layer, compact=False)
+    )
+    pieces = []
+    for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        rows = Rows(index[None, start:stop], torch.tensor([stop - start]))
+        pieces.append((features.block(np.array([number]), rows), target[None, start:stop]))
+    return pieces

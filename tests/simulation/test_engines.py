@@ -1,0 +1,110 @@
+"""All engines compute the same round: each is held against protocol.train_locally, one client at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from nbafl.data.federation import Federation
+from nbafl.protocol import Training, client_batches, flatten, train_locally
+from nbafl.simulation import Job, Simulator
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+
+def random_federation(rng: np.random.Generator, sizes: list[int], task: str, zeros: float) -> Federation:
+    """Clients of the given sizes; a share of the features is exactly zero, and two columns are zero for everyone."""
+    clients = []
+    for size in sizes:
+        x = rng.normal(size=(size, 3, 4)).astype(np.float32) * (rng.random((size, 3, 4)) >= zeros)
+        x[:, 0, :2] = 0
+        y = rng.integers(0, 3, size) if task == "classification" else rng.normal(size=size)
+        clients.append((x.astype(np.float32), y))
+    return Federation.from_arrays(clients, outputs=3 if task == "classification" else None)
+
+
+def network(hidden: list[int], activation: type[nn.Module], bias: bool, outputs: int) -> nn.Module:
+    widths = [12, *hidden, outputs]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, units in zip(widths[:-1], widths[1:], strict=True):
+        layers += [nn.Linear(inputs, units, bias=bias), activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+def reference(federation: Federation, model: nn.Module, job: Job, clients: np.ndarray) -> torch.Tensor:
+    """One round by the reference path, client after client."""
+    start = flatten(model)
+    sizes = federation.sizes[clients].astype(float)
+    weights = sizes / sizes.sum() if job.weights == "records" else np.full(len(clients), 1 / len(clients))
+    total = torch.zeros_like(start)
+    for client, weight in zip(clients, weights, strict=True):
+        x, y = federation.client(int(client))
+        order = client_batches(job.seed, 1, int(client), len(y), job.training)
+        target = torch.as_tensor(y).to(start.dtype) if job.training.loss == "squared" else torch.as_tensor(y)
+        total += weight * train_locally(
+            model, torch.as_tensor(x).to(start.dtype), target, start, job.training, order
+        )
+    return total
+
+
+def close(result: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    error = float((result - expected).norm() / expected.norm())
+    assert error <= tolerance, f"relative error {error:.2e}"
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> dict:
+    task = draw(st.sampled_from(["classification", "classification", "regression"]))
+    sizes = draw(
+        st.one_of(
+            st.integers(1, 14).flatmap(lambda m: st.integers(1, 6).map(lambda n: [m] * n)),
+            st.lists(st.integers(1, 20), min_size=1, max_size=7),
+        )
+    )
+    return {
+        "task": task,
+        "sizes": sizes,
+        "zeros": draw(st.sampled_from([0.0, 0.5, 0.9])),
+        "hidden": draw(st.sampled_from([[], [7], [40], [6, 5], [33, 4, 6]])),
+        "activation": draw(st.sampled_from([nn.ReLU, nn.Tanh, nn.Sigmoid])),
+        "bias": draw(st.booleans()),
+        "dtype": draw(st.sampled_from([torch.float32, torch.float64])),
+        "job": Job(
+            Training(
+                rule=draw(st.sampled_from(["paper", "client"])),
+                steps=draw(st.integers(1, 7)),
+                lr=draw(st.sampled_from([0.02, 0.1, 0.3])),
+                mu=draw(st.sampled_from([0.0, 0.01, 1.0, 4.0])),
+                batch=draw(st.sampled_from([None, None, 1, 3, 5, 16])),
+                clip=draw(st.sampled_from([0.01, 0.3, 2.0, 3.0, 5.0, 100.0])),
+                loss="squared" if task == "regression" else "cross_entropy",
+            ),
+            rounds=1,
+            per_round=draw(st.sampled_from([None, 1, len(sizes)])),
+            weights=draw(st.sampled_from(["records", "uniform"])),
+            seed=draw(st.integers(0, 10**6)),
+        ),
+        "measure": draw(st.sampled_from([(), ("train", "clients", "norms")])),
+    }
+
+
+@pytest.mark.parametrize("engine", ["dual", "plain", "vmap"])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(setup=rounds())
+def test_an_engine_equals_the_reference_path(engine: str, setup: dict) -> None:
+    job, rng = setup["job"], np.random.default_rng(setup["job"].seed)
+    federation = random_federation(rng, setup["sizes"], setup["task"], setup["zeros"])
+    torch.manual_seed(job.seed)
+    outputs = 3 if setup["task"] == "classification" else 1
+    model = network(setup["hidden"], setup["activation"], setup["bias"], outputs).to(setup["dtype"])
+    simulator = Simulator(federation, model, job, device="cpu", engine=engine, measure=setup["measure"])
+    metrics = simulator.step()
+    from nbafl.protocol import draw as participants
+
+    clients = participants(job.seed, 1, len(setup["sizes"]), job.per_round or len(setup["sizes"]))
+    close(simulator.vector, reference(federation, model, job, clients), TOLERANCE[setup["dtype"]])
+    assert metrics.participants == len(clients)
