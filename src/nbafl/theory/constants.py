@@ -1,0 +1,190 @@
+"""The constants of Assumption 1, estimated from a short pilot without noise, for any model.
+
+As in the paper's source for this (Wang et al., reference 8664630), a client compares its local parameters
+with the aggregate: beta_i = |F_i(w_i) - F_i(w)| / |w_i - w|, rho_i = |grad F_i(w_i) - grad F_i(w)| / |w_i - w|
+and epsilon_i = |grad F_i(w) - grad F(w)| (that source names the first rho and the second beta). l and B follow
+from their definitions at every broadcast. These are values met on the way, not proven constants: the spread is
+kept, the average is what the paper uses, and the worst value met is what the repaired bound uses.
+A pilot reads the clients' data and nothing here protects it: use public data, or count it outside the guarantee.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from nbafl.data.federation import Federation
+from nbafl.errors import DataError, UsageError
+from nbafl.protocol import Training, descend, record_losses, unflatten
+from nbafl.simulation.job import Job
+from nbafl.simulation.simulator import Simulator
+from nbafl.theory.assumptions import Constants
+
+NOT_COVERED = (
+    "The constants and the pilot curve come from training without noise: "
+    "on private data that pilot is outside the privacy guarantee."
+)
+AT_MOST_CLIENTS = 20
+"""So many clients are compared in each round; of a larger federation, an even selection."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One constant over all rounds and clients of the pilot."""
+
+    mean: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(values: list[float]) -> Estimate:
+        """Mean and range of what was met."""
+        return Estimate(float(np.mean(values)), float(np.min(values)), float(np.max(values)))
+
+
+@dataclass(frozen=True)
+class MeasuredConstants:
+    """What a pilot of `rounds` rounds met; saved as JSON and read back."""
+
+    rho: Estimate
+    beta: Estimate
+    polyak: Estimate
+    dissimilarity: Estimate
+    divergence: Estimate
+    initial_gap: float
+    rounds: int
+    clients: int
+
+    def average(self) -> Constants:
+        """Averages over rounds and clients, as the paper's source uses them."""
+        return self._pick(rho="mean", beta="mean", polyak="mean", dissimilarity="mean", divergence="mean")
+
+    def worst(self) -> Constants:
+        """The least favourable value met of each constant."""
+        return self._pick(rho="high", beta="high", polyak="low", dissimilarity="high", divergence="high")
+
+    def _pick(self, **which: str) -> Constants:
+        chosen = {name: getattr(getattr(self, name), side) for name, side in which.items()}
+        return Constants(**chosen, initial_gap=self.initial_gap)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(content: dict[str, Any]) -> MeasuredConstants:
+        """The inverse of `to_dict`; refuses anything else in one sentence."""
+        try:
+            parsed: dict[str, Any] = {
+                field.name: _parsed(content[field.name]) for field in fields(MeasuredConstants)
+            }
+            measured = MeasuredConstants(**parsed)
+            measured.average()
+        except (KeyError, TypeError, AttributeError, UsageError) as error:
+            raise DataError(f"these are not constants of a pilot: {error}.") from error
+        return measured
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(path: str | Path) -> MeasuredConstants:
+        """Constants saved earlier."""
+        return MeasuredConstants.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def _parsed(value: Any) -> Any:
+    return Estimate(**value) if isinstance(value, dict) else value
+
+
+def loss_and_gradient(
+    model: nn.Module, x: Tensor, y: Tensor, vector: Tensor, loss: str
+) -> tuple[float, Tensor]:
+    """F_i(w) and its gradient at the flat parameter vector w."""
+    at = vector.detach().clone().requires_grad_(True)
+    value = record_losses(functional_call(model, unflatten(at, model), (x,)), y, loss).mean()
+    (gradient,) = torch.autograd.grad(value, at)
+    return float(value.detach()), gradient
+
+
+def measure(
+    federation: Federation,
+    model: nn.Module,
+    training: Training,
+    rounds: int = 5,
+    seed: int = 0,
+    lowest_loss: float = 0.0,
+) -> MeasuredConstants:
+    """Train `rounds` rounds without noise and note the constants at each aggregation.
+
+    `lowest_loss` stands for F(w*); 0 is below every loss used here, which makes Theta too large and l too
+    small: both on the safe side.
+    """
+    everyone = range(0, federation.clients, -(-federation.clients // AT_MOST_CLIENTS))
+    clients = [_tensors(federation, index) for index in everyone]
+    share = np.array([len(y) for _, y in clients], dtype=float)
+    simulator = Simulator(
+        federation, model, Job(training, rounds=rounds, seed=seed), device="cpu", measure=()
+    )
+    start_loss, slope = _broadcast(model, clients, share / share.sum(), simulator.vector, training.loss)[:2]
+    met: dict[str, list[float]] = {name: [] for name in ("rho", "beta", "dissimilarity", "divergence")}
+    met["polyak"] = [slope**2 / (2 * (start_loss - lowest_loss))]
+    for _ in range(rounds):
+        start = simulator.vector
+        simulator.step()
+        _compare(model, clients, share / share.sum(), start, simulator.vector, training, lowest_loss, met)
+    estimates = {name: Estimate.of(values) for name, values in met.items()}
+    return MeasuredConstants(
+        **estimates, initial_gap=start_loss - lowest_loss, rounds=rounds, clients=federation.clients
+    )
+
+
+def _tensors(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
+    x, y = federation.client(client)
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def _broadcast(
+    model: nn.Module, clients: list[tuple[Tensor, Tensor]], share: np.ndarray, vector: Tensor, loss: str
+) -> tuple[float, float, float, float, list[tuple[float, Tensor]]]:
+    """F, |grad F|, Lemma 2's B and the root mean square of epsilon_i at a broadcast, and each client's part."""
+    parts = [loss_and_gradient(model, x, y, vector, loss) for x, y in clients]
+    total = sum(weight * value for weight, (value, _) in zip(share, parts, strict=True))
+    mean = torch.stack([weight * gradient for weight, (_, gradient) in zip(share, parts, strict=True)]).sum(0)
+    norm = float(mean.norm())
+    divergence = float(
+        np.sqrt(sum(w * float((g - mean).square().sum()) for w, (_, g) in zip(share, parts, strict=True)))
+    )
+    return float(total), norm, float(np.hypot(1.0, divergence / norm)), divergence, parts
+
+
+def _compare(
+    model: nn.Module,
+    clients: list[tuple[Tensor, Tensor]],
+    share: np.ndarray,
+    start: Tensor,
+    aggregate: Tensor,
+    training: Training,
+    lowest_loss: float,
+    met: dict[str, list[float]],
+) -> None:
+    """One round of Wang et al.'s comparison: every client's local parameters against the aggregate."""
+    value, norm, dissimilarity, divergence, parts = _broadcast(
+        model, clients, share, aggregate, training.loss
+    )
+    met["dissimilarity"].append(dissimilarity)
+    met["divergence"].append(divergence)
+    met["polyak"].append(norm**2 / (2 * (value - lowest_loss)))
+    full_batch = replace(training, batch=None)
+    for (x, y), (loss_there, gradient_there) in zip(clients, parts, strict=True):
+        local = descend(model, x, y, start, full_batch)
+        loss_here, gradient_here = loss_and_gradient(model, x, y, local, training.loss)
+        distance = float((local - aggregate).norm())
+        met["beta"].append(abs(loss_here - loss_there) / distance)
+        met["rho"].append(float((gradient_here - gradient_there).norm()) / distance)

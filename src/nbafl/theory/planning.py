@@ -1,0 +1,222 @@
+"""What `nbafl plan --bounds` adds to a plan: the value of both formulas, the best T and K, and their curves.
+
+Three forms stand side by side: `printed` (the paper's theorems with average constants), `repaired` (a bound, with the
+worst constants met) and `empirical` (the planner). A form without a value carries the reason. Best T is found at the
+plan's own K, best K at the plan's own T.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nbafl.data.federation import Federation
+from nbafl.durable import write_text
+from nbafl.errors import DataError
+from nbafl.plan import PROVEN_CONVEX_MODELS, Plan
+from nbafl.run import federation_of
+from nbafl.simulation.models import build
+from nbafl.theory.assumptions import Evaluation, Setting
+from nbafl.theory.bounds import LocalSolver, printed, repaired
+from nbafl.theory.constants import NOT_COVERED, MeasuredConstants, measure
+from nbafl.theory.optimum import Optimum, minimise, whole_numbers
+from nbafl.theory.planner import Pilot, predict, run_pilot
+
+FORMS = ("printed", "repaired", "empirical")
+MOST_ROUNDS = 2000
+REACH = 20
+"""The planner looks at most so many times further than its pilot went."""
+EPSILON_MOVES = (0.5, 1.0, 2.0)
+
+Form = Callable[[Plan], Evaluation]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Everything a pilot found out about a federation: constants and curve. Saved as one JSON file."""
+
+    constants: MeasuredConstants
+    pilot: Pilot
+
+    def save(self, path: str | Path) -> None:
+        content = {"constants": self.constants.to_dict(), "pilot": self.pilot.to_dict(), "note": NOT_COVERED}
+        write_text(path, json.dumps(content, indent=2) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Knowledge:
+        """Read what `save` wrote; anything else is refused in one sentence."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            return Knowledge(
+                MeasuredConstants.from_dict(content["constants"]), Pilot.from_dict(content["pilot"])
+            )
+        except OSError as error:
+            raise DataError(f"constants file {str(path)!r} cannot be read: {error.strerror}.") from None
+        except (ValueError, KeyError, TypeError, DataError) as error:
+            raise DataError(f"constants file {str(path)!r} does not hold a pilot: {error}.") from None
+
+
+def explore(plan: Plan, federation: Federation | None = None) -> Knowledge:
+    """Run the pilot of a plan: a few rounds without its noise, on the data it names."""
+    federation = federation or federation_of(plan)
+    model = build(plan.model, federation.shape, federation.outputs, plan.seed)
+    training = plan.training(federation.task)
+    return Knowledge(
+        measure(federation, model, training, seed=plan.seed),
+        run_pilot(
+            federation,
+            model,
+            training,
+            per_round=plan.drawn,
+            seed=plan.seed,
+            weights=plan.weighting,
+            server_momentum=plan.server_momentum,
+        ),
+    )
+
+
+def plan_bounds(
+    plan: Plan, constants: Knowledge | str | Path | None = None, federation: Federation | None = None
+) -> dict[str, Any]:
+    """The keys that `nbafl plan --bounds` adds: bound, best, reasons, curves, constants and premises.
+
+    `constants` is what an earlier pilot found, or the file to keep it in: read if it exists, else measured and saved.
+    """
+    knowledge = _knowledge(plan, constants, federation)
+    forms = _forms(knowledge, plan)
+    optima = {name: _optima(name, form, plan, knowledge) for name, form in forms.items()}
+    here = {name: form(plan) for name, form in forms.items()}
+    return {
+        "bound": {name: here[name].as_json() for name in ("printed", "repaired")},
+        "best": {name: _best(optima[name]) for name in FORMS},
+        "reasons": {name: _reason(here[name], *optima[name]) for name in FORMS},
+        "predicted_loss": here["empirical"].as_json(),
+        "curves": {
+            "rounds": {name: optima[name][0].as_json() for name in FORMS},
+            "per_round": {name: optima[name][1].as_json() for name in FORMS},
+            "epsilon": _moves(forms, plan, knowledge),
+        },
+        "constants": knowledge.constants.to_dict(),
+        "pilot_note": NOT_COVERED,
+    }
+
+
+def _knowledge(
+    plan: Plan, constants: Knowledge | str | Path | None, federation: Federation | None
+) -> Knowledge:
+    if isinstance(constants, Knowledge):
+        return constants
+    if constants is not None and Path(constants).exists():
+        return Knowledge.load(constants)
+    found = explore(plan, federation)
+    if constants is not None:
+        found.save(constants)
+    return found
+
+
+def setting_of(plan: Plan) -> Setting:
+    """What the theorems know of a plan."""
+    return Setting(
+        clients=plan.clients,
+        per_round=plan.drawn,
+        rounds=plan.rounds,
+        exposures=plan.exposures,
+        samples=int(plan.client_sizes.min()),
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        mu=plan.mu,
+    )
+
+
+def broken_premise(plan: Plan, pilot: Pilot) -> str | None:
+    """The first premise of the repaired bound that this plan is known to break."""
+    if pilot.clipped > 0:
+        return f"clipping binds: up to {pilot.clipped:.0%} of a pilot round's uploads were shortened by C = {plan.clip:g}"
+    if plan.batch is not None:
+        return "clients train on minibatches, and the bound is for full-batch steps"
+    if plan.tolerance is not None:
+        return "the bound covers exact solutions and plain steps, not a solve to a tolerance"
+    if plan.server_momentum:
+        return "the server uses momentum, and the bound is for plain averaging"
+    if plan.drawn < plan.clients and len(set(plan.client_sizes.tolist())) > 1:
+        return "drawing K of N clients of different sizes is not covered"
+    return None
+
+
+def _forms(knowledge: Knowledge, original: Plan) -> dict[str, Form]:
+    """The three forms as functions of a plan that differs from the pilot's in epsilon, T or K only."""
+    average, worst = knowledge.constants.average(), knowledge.constants.worst()
+    prediction = predict(knowledge.pilot)
+    broken = broken_premise(original, knowledge.pilot)
+    solver = LocalSolver.gradient_descent(
+        original.local_steps, original.lr, original.mu, worst.rho, original.model in PROVEN_CONVEX_MODELS
+    )
+
+    @cache
+    def sigma_aggregate(plan: Plan) -> float:
+        return plan.noise_scales().aggregate(plan.release())
+
+    def repaired_form(plan: Plan) -> Evaluation:
+        if broken is not None:
+            return Evaluation.refused(broken)
+        return repaired(setting_of(plan), worst, sigma_aggregate(plan), knowledge.pilot.dimension, solver)
+
+    def empirical_form(plan: Plan) -> Evaluation:
+        return Evaluation(prediction(plan.rounds, plan.drawn, sigma_aggregate(plan)))
+
+    return {
+        "printed": lambda plan: printed(setting_of(plan), average),
+        "repaired": repaired_form,
+        "empirical": empirical_form,
+    }
+
+
+def vary(plan: Plan, **changed: Any) -> Plan:
+    """The same plan with other numbers, checked anew; L never exceeds T."""
+    fields = {**plan.model_dump(), **changed}
+    fields["exposures"] = min(plan.exposures, fields["rounds"])
+    return Plan(**fields)
+
+
+def _optima(name: str, form: Form, plan: Plan, knowledge: Knowledge) -> tuple[Optimum, Optimum]:
+    """Best T at the plan's K, and best K at the plan's T."""
+    limit = REACH * len(knowledge.pilot.losses) if name == "empirical" else MOST_ROUNDS
+    over_rounds = minimise("T", lambda rounds: form(vary(plan, rounds=rounds)), whole_numbers(limit))
+    over_clients = minimise(
+        "K", lambda drawn: form(vary(plan, per_round=drawn)), whole_numbers(plan.clients, dense=60)
+    )
+    return over_rounds, over_clients
+
+
+def _best(optima: tuple[Optimum, Optimum]) -> dict[str, int | None] | None:
+    over_rounds, over_clients = optima
+    if over_rounds.at is None and over_clients.at is None:
+        return None
+    return {"rounds": over_rounds.at, "per_round": over_clients.at}
+
+
+def _reason(here: Evaluation, over_rounds: Optimum, over_clients: Optimum) -> str | None:
+    """Everything that keeps a form from having a value here, a best T or a best K; each sentence once."""
+    found = [here.reason, over_rounds.reason, over_clients.reason]
+    return "; ".join(dict.fromkeys(reason for reason in found if reason)) or None
+
+
+def _moves(forms: Mapping[str, Form], plan: Plan, knowledge: Knowledge) -> list[dict[str, Any]]:
+    """How the best T moves when epsilon does."""
+    candidates = whole_numbers(REACH * len(knowledge.pilot.losses), dense=8, growth=1.3)
+
+    def best_rounds(form: Form, epsilon: float) -> int | None:
+        return minimise("T", lambda rounds: form(vary(plan, epsilon=epsilon, rounds=rounds)), candidates).at
+
+    epsilons = [plan.epsilon * factor for factor in EPSILON_MOVES]
+    return [
+        {
+            "epsilon": epsilon,
+            "best_rounds": {name: best_rounds(form, epsilon) for name, form in forms.items()},
+        }
+        for epsilon in epsilons
+    ]
