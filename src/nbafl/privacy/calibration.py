@@ -75,8 +75,8 @@ def separate(release: Release, epsilon: float, delta: float) -> Noise:
     sigma_uplink = release.uplink * math.sqrt(release.exposures) / mu
     if release.everyone:
         needed = release.rounds * downlink(release.uplink, release.weights) ** 2 / mu**2
-        sigma_downlink = math.sqrt(max(0.0, needed - np.sum((release.weights * sigma_uplink) ** 2)))
-        return Noise(sigma_uplink, sigma_downlink)
+        missing = needed - float(np.sum((release.weights * sigma_uplink) ** 2))
+        return Noise(sigma_uplink, math.sqrt(missing) if missing > 1e-12 * needed else 0.0)
 
     def excess(sigma: float) -> float:
         return accounting.delta_spent(release, Noise(sigma_uplink, sigma), BROADCAST, epsilon) - delta
