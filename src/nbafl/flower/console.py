@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from types import TracebackType
 
@@ -23,7 +24,7 @@ def configure_logging(quiet: bool = False) -> None:
     logger = logging.getLogger("nbafl")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    os.environ.setdefault("FLWR_LOG_LEVEL", "CRITICAL")  # read when Flower is imported
     for chatty in ("httpx", "httpcore", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
 

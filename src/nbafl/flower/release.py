@@ -35,9 +35,9 @@ class Reach:
         return start if self.around_broadcast else np.zeros_like(start)
 
     def bound(self, vector: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """vector − centre, clipped to the radius (Algorithm 1 line 8) in float64."""
+        """vector − centre, clipped (Algorithm 1 line 8) in float64 to a hair inside the radius: rounding stays in."""
         offset = torch.from_numpy(vector.astype(np.float64) - self.centre(start))
-        return clip(offset, self.radius).numpy()
+        return clip(offset, self.radius * (1 - 2.0**-40)).numpy()
 
 
 def reach(training: Training) -> Reach:

@@ -234,7 +234,7 @@ class NbAFL(Strategy):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """Everything a later process needs, as arrays and notes."""
-        tensors = {f"model/{name}": np.ascontiguousarray(value) for name, value in self._start.items()}
+        tensors = {f"model/{name}": np.asarray(value, order="C") for name, value in self._start.items()}
         if self.velocity is not None:
             tensors["velocity"] = self.velocity
         return tensors, {"plan": self.plan.digest(), "draw_seed": str(self.draw_seed)}

@@ -131,14 +131,14 @@ def read_any(record: Any) -> dict[str, np.ndarray]:
 
 def to_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
     """Arrays as Flower sends them."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(value)) for name, value in arrays.items()})
+    return ArrayRecord({name: Array(np.asarray(value, order="C")) for name, value in arrays.items()})
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
     """sha256 of a model: what a client's answer belongs to."""
     state = hashlib.sha256()
     for name in sorted(arrays):
-        value = np.ascontiguousarray(arrays[name])
+        value = np.asarray(arrays[name], order="C")
         state.update(f"{name}|{value.dtype.str}|{value.shape}|".encode())
         state.update(value.tobytes())
     return state.hexdigest()

@@ -1,0 +1,136 @@
+"""From a trained vector to an upload: bounded, noised, charged first, and the same bytes for a retry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nbafl.errors import Refused, UsageError
+from nbafl.flower.release import Releaser, check_client, reach
+from nbafl.plan import Plan
+from nbafl.privacy.ledger import Ledger, Limits, Request
+
+SIZE = 40_000
+START = np.full(SIZE, 0.5)
+
+
+def releaser(tmp_path: Path, limits: Limits | None = None, exposures: int = 1, **fields: object) -> Releaser:
+    plan = Plan(**{"clients": 4, "rounds": 3, "sensitivity": "client", "clip": 1.0, **fields})
+    ledger = Ledger(tmp_path / "ledger.sqlite", anchors=tmp_path / "anchors")
+    ledger.set_limits(limits or Limits(plan.epsilon, plan.delta))
+    return Releaser(plan, ledger, exposures)
+
+
+def ask(round: int = 1, broadcast: str = "w") -> Request:
+    return Request("plan", round, broadcast)
+
+
+def far(size: float) -> Callable[[], np.ndarray]:
+    """Training that ends `size` away from the start, along the first coordinate."""
+    return lambda: START + np.eye(1, SIZE, 0).ravel() * size
+
+
+@pytest.mark.parametrize(
+    ("fields", "around_broadcast", "radius"),
+    [
+        ({"sensitivity": "client", "clip": 3.0}, True, 3.0),
+        ({"sensitivity": "paper", "clip": 7.0}, False, 7.0),
+        ({"sensitivity": "gradient", "record_clip": 2.0, "lr": 0.5}, True, 1.0),
+    ],
+)
+def test_what_is_clipped_follows_the_rule(
+    fields: dict[str, object], around_broadcast: bool, radius: float
+) -> None:
+    found = reach(Plan(**fields).training())
+    assert (found.around_broadcast, found.radius) == (around_broadcast, radius)
+    vector = np.arange(9.0)
+    bounded = found.bound(vector, np.ones(9))
+    target = vector - 1 if around_broadcast else vector
+    assert np.linalg.norm(bounded) <= radius
+    np.testing.assert_allclose(bounded / np.linalg.norm(bounded), target / np.linalg.norm(target))
+
+
+def test_an_upload_is_the_clipped_update_plus_the_plans_noise(tmp_path: Path) -> None:
+    out = releaser(tmp_path)
+    upload = out.answer(ask(), 2, START, far(1000.0)).astype(np.float64)
+    sigma = float(out.plan.noise_scales().sigma_uplink[2])
+    rest = (upload - START)[1:]
+    assert upload.dtype == np.float64
+    assert abs(rest.std() / sigma - 1) < 6 / math.sqrt(2 * SIZE)
+    assert abs(rest.mean()) < 6 * sigma / math.sqrt(SIZE)
+    assert abs(upload[0] - START[0] - 1.0) < 6.5 * sigma  # clipped from 1000 to C = 1
+    (row,) = [row for row in out.ledger.rows() if row.kind == "release"]
+    assert row.cost_upload == pytest.approx((2 * 1.0 / sigma) ** 2)  # (2C/sigma)^2, MATH section 1
+
+
+def test_a_retry_trains_nothing_and_returns_the_same_bytes(tmp_path: Path) -> None:
+    out = releaser(tmp_path)
+    first = out.answer(ask(), 0, START, far(0.1))
+
+    def never() -> np.ndarray:
+        raise AssertionError("trained again")
+
+    np.testing.assert_array_equal(out.answer(ask(), 0, START, never), first)
+    assert out.ledger.spent().releases == 1
+    other = out.answer(ask(broadcast="v"), 0, START, far(0.1))
+    assert not np.array_equal(other, first)
+    assert out.ledger.spent().releases == 2
+
+
+def test_a_plan_spends_exactly_its_epsilon_and_no_round_more(tmp_path: Path) -> None:
+    out = releaser(tmp_path, epsilon=8.0, delta=1e-5)
+    for round in (1, 2, 3):
+        out.answer(ask(round), 0, START, far(0.1))
+    assert out.ledger.spent().epsilon == pytest.approx(8.0, rel=1e-6)
+    assert out.ledger.spent().epsilon_curious_server > 8.0
+    with pytest.raises(Refused, match="the plan has 3 rounds"):
+        out.answer(ask(4), 0, START, far(0.1))
+
+
+def test_a_stricter_owner_stops_earlier_before_any_training(tmp_path: Path) -> None:
+    out = releaser(tmp_path, limits=Limits(5.0, 1e-5), epsilon=8.0, delta=1e-5, adversary="curious-server")
+    possible = out.ledger.affordable("plan", out.price(0))
+    assert possible == 1
+    out.answer(ask(1), 0, START, far(0.1))
+
+    def never() -> np.ndarray:
+        raise AssertionError("trained in vain")
+
+    with pytest.raises(Refused, match="above this client's limit 5"):
+        out.answer(ask(2), 0, START, never)
+
+
+def test_counting_on_more_exposures_costs_more(tmp_path: Path) -> None:
+    plain = releaser(tmp_path / "a").price(0)
+    wary = releaser(tmp_path / "b", exposures=3).price(0)
+    assert wary.after(1) == pytest.approx(plain.after(1))
+    assert wary.after(3) > plain.after(3) * 1.2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_training_that_broke_down_is_sent_as_noise_around_the_broadcast(tmp_path: Path, value: float) -> None:
+    out = releaser(tmp_path)
+    upload = out.answer(ask(), 0, START, lambda: np.full(SIZE, value))
+    sigma = float(out.plan.noise_scales().sigma_uplink[0])
+    assert abs((upload - START).mean()) < 6 * sigma / math.sqrt(SIZE)
+    assert out.ledger.spent().releases == 1
+
+
+def test_without_noise_nothing_is_uploaded(tmp_path: Path) -> None:
+    out = releaser(tmp_path, noise=False)
+    with pytest.raises(Refused, match="adds no noise"):
+        out.answer(ask(), 0, START, far(0.1))
+
+
+def test_a_client_with_fewer_records_than_the_plan_counts_on_is_refused() -> None:
+    plan = Plan(sizes=(100, 50), sensitivity="paper")
+    check_client(plan, 1, 50)
+    check_client(Plan(clients=2, sensitivity="client"), 0, 1)
+    with pytest.raises(Refused, match="holds 60 records, but the plan counts on 100"):
+        check_client(plan, 0, 60)
+    with pytest.raises(UsageError, match="client must be between 0 and 1"):
+        check_client(plan, 2, 100)
