@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from nbafl.simulation.crew import LANES
@@ -17,31 +17,64 @@ WASTE = 1.25
 """A team may be padded to this many times the rows its clients have."""
 
 
-@dataclass(eq=False)
 class Team:
-    """Some of a round's participants and their records."""
+    """Some of a round's participants and their records.
 
-    place: np.ndarray
-    """Their positions among the round's participants."""
-    clients: np.ndarray
-    rows: Rows
-    target: Tensor
-    """Targets, (B, 1, m)."""
-    share: Tensor
-    """1/|D_i| on real rows, 0 on padding, (B, 1, m)."""
-    features: Block
-    grams: Grams | None
-    """Where single clients' Gram matrices are kept; None for a team that stays together and keeps its own."""
+    Everything is made when first asked for, so that the thread that trains the team also gathers its data.
+    """
+
+    def __init__(
+        self,
+        clients: np.ndarray,
+        place: np.ndarray,
+        records: Records,
+        features: Features,
+        grams: Grams | None,
+    ) -> None:
+        self.clients = clients
+        self.place = torch.as_tensor(place, device=records.device)
+        """Their positions among the round's participants."""
+        self._records, self._features, self._grams = records, features, grams
 
     @cached_property
+    def rows(self) -> Rows:
+        return self._records.rows(self.clients)
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which rows are records, not padding, (B, m)."""
+        return self.rows.real
+
+    @cached_property
+    def target(self) -> Tensor:
+        """Targets, (B, 1, m)."""
+        return self._records.y[self.rows.index][:, None]
+
+    @cached_property
+    def share(self) -> Tensor:
+        """1/|D_i| on real rows, 0 on padding, (B, 1, m)."""
+        return self.rows.shares(self._records.dtype)[:, None]
+
+    @cached_property
+    def features(self) -> Block:
+        return self._features.block(self.clients, self.rows)
+
+    @cached_property
+    def _gram(self) -> tuple[Tensor, Tensor]:
+        if self._grams is not None:
+            return self._grams.of(self.clients, self.features)
+        gram = self.features.gram()
+        return gram, reach(gram)
+
+    @property
     def gram(self) -> Tensor:
         """G_i = X_i X_i', (B, m, m)."""
-        return self.features.gram() if self.grams is None else self.grams.of(self.clients, self.features)
+        return self._gram[0]
 
-    @cached_property
+    @property
     def reach(self) -> Tensor:
         """A bound on the operator norm of each X_i, (B,)."""
-        return reach(self.gram)
+        return self._gram[1]
 
 
 class Roster:
@@ -62,14 +95,8 @@ class Roster:
         return self._everyone
 
     def _cut(self, clients: np.ndarray, grams: Grams | None) -> list[Team]:
-        sizes = self.records.data.sizes[clients]
-        return [self._team(clients, place, grams) for place in cut(sizes, self.limit)]
-
-    def _team(self, clients: np.ndarray, place: np.ndarray, grams: Grams | None) -> Team:
-        members = clients[place]
-        rows = self.records.rows(members)
-        target, share = self.records.y[rows.index][:, None], rows.shares(self.records.dtype)[:, None]
-        return Team(place, members, rows, target, share, self.features.block(members, rows), grams)
+        places = cut(self.records.data.sizes[clients], self.limit)
+        return [Team(clients[place], place, self.records, self.features, grams) for place in places]
 
 
 def cut(sizes: np.ndarray, limit: int) -> list[np.ndarray]:

@@ -24,7 +24,7 @@ from nbafl.simulation.crew import Crew, lanes
 from nbafl.simulation.engine import Aggregate, Part, Start, combine
 from nbafl.simulation.network import Network
 from nbafl.simulation.scoring import Ahead
-from nbafl.simulation.tail import Scratch, backward, forward, output_gradient_
+from nbafl.simulation.tail import Scratch, Tail
 
 CERTAIN = 1 - 1e-5
 """A bound must stay below this part of C before clipping is ruled out, to be safe from rounding."""
@@ -65,44 +65,50 @@ class DualEngine:
         start = Start.of(broadcast, self.network, self.roster.features)
         teams = self.roster.teams(clients)
         shares = torch.as_tensor(weights, dtype=broadcast.dtype, device=broadcast.device)
+        order = self._order(clients, round)
 
         def work(numbers: range) -> Part:
             scratch = Scratch(start.table)
-            parts = (self._team(teams[n], n, start, shares, round, scratch) for n in numbers)
+            parts = (self._team(teams[n], n, start, shares, order, scratch) for n in numbers)
             return sum(parts, start=next(parts))
 
         parts = self.crew.map(work, lanes(len(teams)))
         return combine(parts, start, self.network, self.roster.features, self.training.rule, len(clients))
 
+    def _order(self, clients: np.ndarray, round: int) -> Tensor | None:
+        """Minibatches of all participants, (K, steps, batch); None where the full batch is everyone's."""
+        training, records = self.training, self.roster.records
+        sizes = np.ascontiguousarray(records.data.sizes[clients])
+        if training.batch is None or training.batch >= sizes.max():
+            return None
+        who = torch.as_tensor(clients, device=records.device)
+        held = torch.as_tensor(sizes, device=records.device)
+        return batches(self.seed, round, who, held, training.steps, training.batch)
+
     def _team(
-        self, team: Team, number: int, start: Start, shares: Tensor, round: int, scratch: Scratch
+        self, team: Team, number: int, start: Start, shares: Tensor, order: Tensor | None, scratch: Scratch
     ) -> Part:
         z0 = self.ahead.take(start.vector, number)
         if z0 is None:
             z0 = team.features.times(start.table)
-        place = torch.as_tensor(team.place, device=shares.device)
-        full = self.training.batch is None or self.training.batch >= z0.shape[1]
-        trained = (
-            self._full_steps(team, z0, start, scratch)
-            if full
-            else self._batch_steps(team, z0, start, round, scratch)
-        )
+        later = scratch("later", len(z0), len(start.later)).copy_(start.later)
+        if order is None:
+            trained = self._full_steps(team, z0, later, start, scratch)
+        else:
+            trained = self._batch_steps(team, z0, later, start, order[team.place], scratch)
         length = self._length(team, trained, z0, start, scratch)
-        factor = shares[place]
-        clipped = torch.zeros((), dtype=torch.int64, device=shares.device)
+        factor, clipped, norm = shares[team.place], torch.zeros_like(team.place[0]), None
         if length is not None:
             factor = factor * clip_factor(length, self.training.clip)
             clipped = (length > self.training.clip).sum()
+            norm = length.clamp(max=self.training.clip).sum()
         update = team.features.transposed_times(trained.coefficients.mul_(factor[:, None, None]))
-        later = factor @ (trained.later - start.later)
-        norm = None if length is None else length.clamp(max=self.training.clip).sum()
-        return Part(update, later, factor.sum(), clipped, norm)
+        return Part(update, factor @ (trained.later - start.later), factor.sum(), clipped, norm)
 
-    def _full_steps(self, team: Team, z0: Tensor, start: Start, scratch: Scratch) -> Trained:
+    def _full_steps(self, team: Team, z0: Tensor, later: Tensor, start: Start, scratch: Scratch) -> Trained:
         """S full-batch steps; the product with G of step s gives the pre-activations of step s + 1."""
-        training = self.training
+        training, tail = self.training, Tail(self.network, later, z0.shape[1], scratch)
         a, z = scratch("a", *z0.shape), scratch("z", *z0.shape)
-        later, gradient = self._later(start, len(z0), scratch)
         inner = z0.new_zeros(len(z0))  # what A adds to the squared length, before the last step
         for step in range(training.steps):
             if step == 0:
@@ -111,29 +117,23 @@ class DualEngine:
                 torch.baddbmm(z0, team.gram, a, out=z)
                 if step == training.steps - 1:
                     inner = self._inner(a, z0, z)
-            dz = self._gradient(z, team.target, team.share, later, gradient, scratch)
+            dz = tail.gradient(z, team.target, team.share, training.loss)
             if step == 0:
                 torch.mul(dz, -training.lr, out=a)
             else:
                 self._shrink(a).add_(dz, alpha=-training.lr)
-            self._step_later(later, gradient, start)
+            self._step_later(tail, start)
         travelled = training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
         return Trained(a, later, self._bound(inner, travelled, later, start))
 
-    def _batch_steps(self, team: Team, z0: Tensor, start: Start, round: int, scratch: Scratch) -> Trained:
-        """S minibatch steps: each touches its own rows of A only."""
-        training = self.training
-        clients, rows, units = z0.shape
-        who = torch.as_tensor(team.clients, device=z0.device)
-        order = batches(self.seed, round, who, team.rows.sizes, training.steps, training.batch or rows)
-        order = order.transpose(0, 1)  # (steps, clients, batch)
-        real = order >= 0
-        share = real.to(z0.dtype) / real.sum(2, keepdim=True).to(z0.dtype)
-        chosen = order.clamp(min=0)
-        flat = (chosen + torch.arange(clients, device=z0.device)[:, None] * rows).flatten(1)
-        target = team.target[:, 0].expand(training.steps, -1, -1).gather(2, chosen)
+    def _batch_steps(
+        self, team: Team, z0: Tensor, later: Tensor, start: Start, order: Tensor, scratch: Scratch
+    ) -> Trained:
+        """S minibatch steps: each touches its own rows of A only. `order` is (B, steps, batch)."""
+        training, (clients, rows, units) = self.training, z0.shape
+        tail = Tail(self.network, later, order.shape[2], scratch)
+        flat, target, share = _minibatches(order, team.target, z0.dtype)
         a = scratch("a", *z0.shape).zero_()
-        later, gradient = self._later(start, clients, scratch)
         z = scratch("z", flat.shape[1], units)
         some = scratch("gram", flat.shape[1], rows)
         travelled = z0.new_zeros(clients)
@@ -143,35 +143,22 @@ class DualEngine:
             if step > 0:
                 torch.index_select(team.gram.view(-1, rows), 0, flat[step], out=some)
                 batch.baddbmm_(some.view(clients, -1, rows), a)
-            dz = self._gradient(batch, target[step][:, None], share[step][:, None], later, gradient, scratch)
-            self._shrink(a).view(-1, units).index_add_(
-                0, flat[step], dz.reshape(-1, units), alpha=-training.lr
-            )
-            self._step_later(later, gradient, start)
+            dz = tail.gradient(batch, target[step], share[step], training.loss)
+            rows_of_a = self._shrink(a).view(-1, units)
+            rows_of_a.index_add_(0, flat[step], dz.reshape(-1, units), alpha=-training.lr)
+            self._step_later(tail, start)
             travelled += training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
         return Trained(a, later, self._bound(z0.new_zeros(clients), travelled, later, start))
-
-    def _later(self, start: Start, clients: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        later = scratch("later", clients, len(start.later)).copy_(start.later)
-        return later, scratch("gradient", clients, len(start.later))
-
-    def _gradient(
-        self, z: Tensor, target: Tensor, share: Tensor, later: Tensor, gradient: Tensor, scratch: Scratch
-    ) -> Tensor:
-        """dF_i/dZ_i; the later layers' gradients go into `gradient`, and z is overwritten."""
-        active, outputs = forward(self.network, z, later, scratch)
-        delta = output_gradient_(outputs, target, share, self.training.loss)
-        return backward(self.network, active, delta, later, gradient, scratch)
 
     def _shrink(self, a: Tensor) -> Tensor:
         """(1 - eta mu) A, the proximal term's part of a step."""
         return a.mul_(1 - self.training.lr * self.training.mu) if self.training.mu else a
 
-    def _step_later(self, later: Tensor, gradient: Tensor, start: Start) -> None:
+    def _step_later(self, tail: Tail, start: Start) -> None:
         """w <- w - eta (gradient + mu (w - w_broadcast)) for the later layers."""
         if self.training.mu:
-            later.lerp_(start.later.expand_as(later), self.training.lr * self.training.mu)
-        later.add_(gradient, alpha=-self.training.lr)
+            tail.later.lerp_(start.later, self.training.lr * self.training.mu)
+        tail.later.add_(tail.slope, alpha=-self.training.lr)
 
     def _inner(self, a: Tensor, z0: Tensor, z: Tensor) -> Tensor:
         """What A adds to |W|^2 (`paper`), or |X'A|^2 itself (`client`); z are the pre-activations with A."""
@@ -205,6 +192,16 @@ class DualEngine:
         z = torch.baddbmm(z0, team.gram, trained.coefficients, out=scratch("final", *z0.shape))
         inner = self._inner(trained.coefficients, z0, z)
         return (self._first_square(inner, start) + self._later_square(trained.later, start)).sqrt()
+
+
+def _minibatches(order: Tensor, target: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every step: rows among all rows of the team, targets and shares (B, 1, batch); empty places get share 0."""
+    order = order.transpose(0, 1)  # (steps, clients, batch)
+    real, chosen = order >= 0, order.clamp(min=0)
+    share = real.to(dtype) / real.sum(2, keepdim=True).to(dtype)
+    first = torch.arange(len(target), device=order.device)[:, None] * target.shape[2]
+    picked = target[:, 0].expand(len(order), -1, -1).gather(2, chosen)
+    return (chosen + first).flatten(1), picked[:, :, None], share[:, :, None]
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -181,12 +181,7 @@ class SparsePiece:
 
     def transposed_times(self, coefficients: Tensor) -> Tensor:
         if self._by_column is None:
-            order = self.column.argsort(stable=True)
-            lengths = self.offset.diff().long()
-            row = torch.repeat_interleave(torch.arange(self.rows, dtype=torch.int32), lengths)
-            counts = torch.bincount(self.column, minlength=self.inputs)
-            offset = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
-            self._by_column = row[order], offset, self.value[order]
+            self._by_column = _by_column(self.column, self.offset, self.value, self.inputs)
         return _bags(*self._by_column, coefficients)
 
 
@@ -230,6 +225,19 @@ def _bags(column: Tensor, offset: Tensor, value: Tensor, table: Tensor) -> Tenso
     return embedding_bag(
         column, table, offset, mode="sum", per_sample_weights=value, include_last_offset=True
     )
+
+
+def _by_column(column: Tensor, offset: Tensor, value: Tensor, inputs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The transposed sparse matrix: rows, offsets and values by column. Dense on the way: far faster than sorting."""
+    rows = len(offset) - 1
+    row = torch.repeat_interleave(torch.arange(rows), offset.diff().long())
+    dense = np.zeros((inputs, rows), dtype=np.float32)
+    dense[column.numpy(), row.numpy()] = value.numpy()
+    present = np.flatnonzero(dense)
+    counts = np.bincount(present // rows, minlength=inputs)
+    ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    index = (present % rows).astype(np.int32)
+    return torch.from_numpy(index), torch.from_numpy(ends), torch.from_numpy(dense.reshape(-1)[present])
 
 
 def _compress(dense: Tensor, index: Tensor, layer: Layer) -> tuple[Tensor, Tensor, Tensor]:

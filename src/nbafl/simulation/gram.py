@@ -20,28 +20,31 @@ class Grams:
         sizes, itemsize = records.data.sizes, torch.finfo(records.dtype).bits // 8
         total = itemsize * float(np.square(sizes, dtype=np.float64).sum()) + len(sizes) * OVERHEAD_BYTES
         self._keep, self._sizes = total <= LIMIT_BYTES, sizes
-        self._held: dict[int, Tensor] = {}
+        self._held: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def of(self, clients: np.ndarray, features: Block) -> Tensor:
-        """G of the given clients, (B, m, m)."""
-        if self._keep and all(int(client) in self._held for client in clients):
-            return self._assemble(clients)
+    def of(self, clients: np.ndarray, features: Block) -> tuple[Tensor, Tensor]:
+        """G of the given clients, (B, m, m), and the reach of each, (B,)."""
+        held = [self._held.get(client) for client in clients.tolist()] if self._keep else [None]
+        if all(part is not None for part in held):
+            return _assemble([part for part in held if part is not None])
         gram = features.gram()
+        reaches = reach(gram)
         if self._keep:
-            for client, own in zip(clients, gram, strict=True):
+            for client, own, far in zip(clients.tolist(), gram, reaches, strict=True):
                 size = int(self._sizes[client])
-                self._held[int(client)] = own[:size, :size].clone()
-        return gram
+                self._held[client] = own[:size, :size].clone(), far
+        return gram, reaches
 
-    def _assemble(self, clients: np.ndarray) -> Tensor:
-        parts = [self._held[int(client)] for client in clients]
-        largest = max(len(part) for part in parts)
-        if all(len(part) == largest for part in parts):
-            return torch.stack(parts)
-        gram = parts[0].new_zeros(len(parts), largest, largest)
-        for into, part in zip(gram, parts, strict=True):
-            into[: len(part), : len(part)] = part
-        return gram
+
+def _assemble(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    reaches = torch.stack([far for _, far in parts])
+    sizes = [len(gram) for gram, _ in parts]
+    if min(sizes) == max(sizes):
+        return torch.stack([gram for gram, _ in parts]), reaches
+    padded = parts[0][0].new_zeros(len(parts), max(sizes), max(sizes))
+    for into, (gram, _) in zip(padded, parts, strict=True):
+        into[: len(gram), : len(gram)] = gram
+    return padded, reaches
 
 
 def reach(gram: Tensor) -> Tensor:

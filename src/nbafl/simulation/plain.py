@@ -18,7 +18,7 @@ from nbafl.simulation.engine import Aggregate, Part, Start, combine
 from nbafl.simulation.features import Block, Features
 from nbafl.simulation.network import Network
 from nbafl.simulation.records import Records, Rows
-from nbafl.simulation.tail import Scratch, backward, forward, output_gradient_
+from nbafl.simulation.tail import Scratch, Tail
 
 PIECE = 640
 
@@ -85,11 +85,9 @@ class PlainEngine:
         slope, later_slope = None, torch.zeros_like(later)
         for piece in pieces:
             z = piece.features.times(table)
-            active, outputs = forward(self.network, z, later, scratch)
-            delta = output_gradient_(outputs, piece.target, piece.share, self.training.loss)
-            part = scratch("gradient", *later.shape)
-            dz = backward(self.network, active, delta, later, part, scratch)
-            later_slope.add_(part)
+            tail = Tail(self.network, later, z.shape[1], scratch)
+            dz = tail.gradient(z, piece.target, piece.share, self.training.loss)
+            later_slope.add_(tail.slope)
             product = piece.features.transposed_times(dz)
             slope = product if slope is None else slope.add_(product)
         assert slope is not None

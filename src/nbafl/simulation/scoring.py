@@ -16,7 +16,7 @@ from nbafl.simulation.features import Block
 from nbafl.simulation.metrics import Tally
 from nbafl.simulation.network import Network
 from nbafl.simulation.records import Records, Rows
-from nbafl.simulation.tail import Scratch, forward
+from nbafl.simulation.tail import Scratch, Tail
 
 PIECE = 1024
 
@@ -111,11 +111,10 @@ class NetworkScorer:
             if ahead is not None:
                 ahead.put(number, z)
                 z = scratch("z", *z.shape).copy_(z)
-            return self._tally(z, later, team.target[:, 0], team.rows.real, scratch)
+            return self._tally(z, later, team.target[:, 0], team.real, scratch)
 
         joined = self._each(one, len(teams), table)
-        order = np.argsort(np.concatenate([team.place for team in teams]))
-        back = torch.as_tensor(order, device=vector.device)
+        back = torch.cat([team.place for team in teams]).argsort()
         correct = None if joined.correct is None else joined.correct[back]
         return Tally(joined.loss[back], correct, joined.count[back])
 
@@ -150,5 +149,6 @@ class NetworkScorer:
     def _tally(self, z: Tensor, later: Tensor, target: Tensor, real: Tensor, scratch: Scratch) -> Tally:
         """Scores of records whose first pre-activations are z (B, m, units); z is overwritten."""
         clients, rows = z.shape[:2]
-        _, outputs = forward(self.network, z.view(1, clients * rows, -1), later[None], scratch)
+        tail = Tail(self.network, later[None], clients * rows, scratch)
+        _, outputs = tail.forward(z.view(1, clients * rows, -1))
         return Tally.of(outputs.view(-1, clients, rows).transpose(0, 1), target, real, self.loss)
