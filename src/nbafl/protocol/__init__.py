@@ -12,9 +12,9 @@ from nbafl.protocol.aggregation import (
 )
 from nbafl.protocol.local import client_batches, descend, record_losses, train_locally
 from nbafl.protocol.randomness import batches, generator, numpy_generator, stream_key
+from nbafl.protocol.rules import upload
 from nbafl.protocol.schedule import draw
 from nbafl.protocol.training import RULES, Training
-from nbafl.protocol.upload import upload
 from nbafl.protocol.vector import flatten, load, unflatten
 
 __all__ = [

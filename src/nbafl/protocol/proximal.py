@@ -48,6 +48,7 @@ def uploads(
 ) -> Tensor:
     """What each client of a stack uploads before its noise, clipped to norm C: one row per client.
 
+    `start` is the broadcast, or one row per client where each has its own (an audit runs many federations at once).
     The arithmetic is in double precision, so that the tolerance that was promised is the tolerance that was met.
     """
     check_softmax(model)
@@ -137,10 +138,10 @@ def _solve(stack: Stack, centre: Tensor, training: Training) -> Tensor:
 
 
 def _as_matrix(vector: Tensor, model: nn.Module) -> Tensor:
-    """Weights (classes, features + 1), the bias last, from a flat vector."""
+    """Weights (..., classes, features + 1), the bias last, from flat vectors."""
     layer = check_softmax(model)
-    weight, bias = vector[: layer.weight.numel()], vector[layer.weight.numel() :]
-    return torch.cat([weight.view(layer.weight.shape), bias[:, None]], dim=1)
+    weight, bias = vector.split([layer.weight.numel(), layer.out_features], dim=-1)
+    return torch.cat([weight.unflatten(-1, layer.weight.shape), bias[..., None]], dim=-1)
 
 
 def _as_vector(weights: Tensor) -> Tensor:

@@ -18,9 +18,11 @@ from nbafl.simulation.dual import DualEngine
 from nbafl.simulation.engine import Engine
 from nbafl.simulation.job import Job
 from nbafl.simulation.metrics import Scorer
+from nbafl.simulation.one_step import OneStepEngine
 from nbafl.simulation.plain import PlainEngine
 from nbafl.simulation.scoring import ModuleScorer, NetworkScorer
 from nbafl.simulation.setting import Setting
+from nbafl.simulation.solve import SolveEngine
 from nbafl.simulation.vmap import VmapEngine
 
 ENGINES = ("auto", "dual", "plain", "vmap")
@@ -66,9 +68,25 @@ def local_steps(name: str, choice: Choice) -> tuple[Engine, Scorer]:
     return {"dual": _dual, "plain": _plain, "vmap": _vmap}[name](choice)
 
 
+def of_the_rule(name: str, choice: Choice) -> tuple[Engine, Scorer]:
+    """The one engine of a rule of proven sensitivity."""
+    setting, training = choice.setting, choice.job.training
+    if name != "auto":
+        raise UsageError("engine", name, f"auto under sensitivity {training.rule}, which has one engine")
+    engine = {"gradient": OneStepEngine, "proximal": SolveEngine}[training.rule]
+    scorer = (
+        ModuleScorer(setting.records, choice.model, training.loss)
+        if setting.network is None
+        else _network_scorer(choice, None)
+    )
+    return engine(setting.records, choice.model, training, choice.job.seed), scorer
+
+
 RULES: dict[str, Callable[[str, Choice], tuple[Engine, Scorer]]] = {
     "paper": local_steps,
     "client": local_steps,
+    "gradient": of_the_rule,
+    "proximal": of_the_rule,
 }
 """Which engines serve a rule; a rule with an engine of its own adds a line."""
 
