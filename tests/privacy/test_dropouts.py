@@ -104,6 +104,28 @@ def test_counts_alone_assume_the_worst_participants() -> None:
             assert realised_cost(release, noise, which, members) <= by_count * (1 + 1e-12)
 
 
+@given(counts=st.lists(st.integers(1, 8), min_size=1, max_size=6), server=st.sampled_from([0.0, 0.02, 0.2]))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_rounds_of_different_size_against_every_placement_of_the_taps(
+    counts: list[int], server: float
+) -> None:
+    release = Release(sensitivity.paper(10, [100] * 8), np.full(8, 1 / 8), len(counts), 8, 1)
+    noise, happened = Noise(np.full(8, 0.3), server), [Round(count) for count in counts]
+    upload = (0.2 / 0.3) ** 2
+    broadcast = [(0.2 / k) ** 2 / (0.09 / k + server**2) for k in counts]
+    tapped = [(0.2 / k) ** 2 / (0.09 / k**2 + server**2) for k in counts]
+    places = range(len(counts))
+    targeted = max(upload + sum(broadcast) - broadcast[t] for t in places)
+    assert realised_cost(release, noise, adversary.TARGETED, happened) == pytest.approx(targeted)
+    eavesdropper = max(
+        upload + sum(broadcast) - broadcast[t] + (tapped[s] - broadcast[s] if s != t else 0.0)
+        for t in places
+        for s in places
+    )
+    bound = realised_cost(release, noise, adversary.EAVESDROPPER, happened)
+    assert eavesdropper * (1 - 1e-12) <= bound <= eavesdropper + max(tapped)
+
+
 def test_epsilon_of_rounds_and_of_clients_that_were_never_there() -> None:
     release = Release(sensitivity.paper(10, [100] * 6), np.full(6, 1 / 6), 5, 6, 1)
     noise = calibrate("exact", release, 3.0, 1e-4, adversary.EAVESDROPPER)

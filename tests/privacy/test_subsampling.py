@@ -131,6 +131,18 @@ def test_the_bound_of_one_round_is_attained(epsilon: float) -> None:
     )
 
 
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.0])
+def test_a_colluder_that_knows_it_was_not_drawn_is_dominated(epsilon: float) -> None:
+    """One of three drawn, one colluding: if the colluder was not drawn (2/3), the target was with probability 1/2."""
+    sigma = 0.8
+    points, width = np.linspace(-40, 40, 200_001, retstep=True)
+    first = (norm.pdf(points, 1.0, sigma) + norm.pdf(points, -1.0, sigma)) / 2
+    truth = 2 / 3 * hockey_stick(first, norm.pdf(points, -1.0, sigma), width, epsilon)
+    release, noise = client_release(3, 1, 1), Noise(np.zeros(3), sigma)
+    assert accounting.delta_spent(release, noise, adversary.colluders(1), epsilon) >= truth * (1 - 1e-6)
+    assert accounting.delta_spent(release, noise, adversary.BROADCAST, epsilon) < truth
+
+
 def test_two_adaptive_rounds_are_dominated() -> None:
     """Two rounds of the worst pair, composed numerically on a plane."""
     sigma, q, epsilon = 1.2, 0.25, 0.7
