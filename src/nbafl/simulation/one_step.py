@@ -40,7 +40,7 @@ class OneStepEngine:
             )  # dropout draws from the global generator
             shares = share.repeat_interleave(sizes)
             step, clipped = clipped_gradient(self.model, x, y, broadcast, shares, self.training)
-        part = (clipped / sizes.repeat_interleave(sizes)).sum()
+        part = (clipped.double() / sizes.repeat_interleave(sizes)).sum().clamp(max=len(clients))
         return Aggregate(broadcast - self.training.lr * step, part, None)
 
     def _index(self, clients: np.ndarray) -> tuple[Tensor, Tensor]:

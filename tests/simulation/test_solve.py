@@ -1,0 +1,60 @@
+"""The engine of the `proximal` rule against clients that solve one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nbafl.data.federation import Federation
+from nbafl.errors import UsageError
+from nbafl.protocol import Training, aggregate, flatten, upload
+from nbafl.simulation import solve
+from nbafl.simulation.job import Job
+from nbafl.simulation.models import build
+from nbafl.simulation.records import Records
+from nbafl.simulation.simulator import Simulator
+
+
+def federation(sizes: list[int]) -> Federation:
+    random = np.random.default_rng(5)
+    clients = [(random.normal(size=(n, 6)).astype(np.float32), random.integers(3, size=n)) for n in sizes]
+    return Federation.from_arrays(clients, test=clients[0], outputs=3)
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-5])
+@pytest.mark.parametrize("chunk_bytes", [1, 2**29])
+def test_a_round_is_the_average_of_what_each_client_uploads(
+    tolerance: float | None, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solve, "CHUNK_BYTES", chunk_bytes)
+    data, model = federation([4, 9, 6]), build("softmax", (6,), 3, seed=0)
+    training = Training(
+        rule="proximal", steps=6, lr=0.3, mu=0.1, clip=0.5, tolerance=tolerance, feature_norm=2.0
+    )
+    engine = solve.SolveEngine(Records(data, torch.device("cpu"), torch.float32), model, training, seed=0)
+    start = 0.1 * torch.ones_like(flatten(model))
+    clients, weights = np.array([0, 1, 2]), np.array([0.2, 0.5, 0.3])
+    found = engine.round(start, clients, weights, 1)
+    uploads = [upload(model, *map(torch.from_numpy, data.client(i)), start, training) for i in range(3)]
+    assert torch.allclose(found.vector, aggregate(torch.stack(uploads), weights), atol=1e-6)
+    assert found.norm is not None
+    assert float(found.norm) == pytest.approx(np.mean([float(u.norm()) for u in uploads]), rel=1e-5)
+    assert int(found.clipped) == sum(float(u.norm()) > 0.4999 for u in uploads)
+
+
+def test_a_run_learns() -> None:
+    data, model = federation([30, 30]), build("softmax", (6,), 3, seed=0)
+    training = Training(rule="proximal", mu=0.5, clip=20, tolerance=1e-4, feature_norm=3.0)
+    simulator = Simulator(data, model, Job(training, rounds=10))
+    losses = [simulator.step().train_loss for _ in range(10)]
+    assert losses[-1] is not None
+    assert losses[0] is not None
+    assert losses[-1] < losses[0] < np.log(3)
+
+
+def test_a_network_is_refused() -> None:
+    data, model = federation([4, 4]), build("mlp", (6,), 3, seed=0)
+    training = Training(rule="proximal", mu=0.5, tolerance=1e-4, feature_norm=3.0)
+    with pytest.raises(UsageError, match="softmax"):
+        Simulator(data, model, Job(training, rounds=1))
