@@ -101,7 +101,7 @@ def _as_svg(figure: Figure, axes: Axes) -> str:
     axes.legend(frameon=False)
     figure.tight_layout()
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     plt.close(figure)
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
