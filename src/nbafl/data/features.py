@@ -30,7 +30,7 @@ GROUPS = 27
 """Groups of neighbouring channels that are normalised together."""
 FLATTENED = 50
 """Directions of the pen strokes that are shrunk to the strength of the next one."""
-_REFERENCE_IMAGES = 2000
+_REFERENCE_IMAGES = 1000
 _VERSION = b"scattering 1"  # part of the cache's key: change it with the transform
 _WORTH_KEEPING = 8192  # fewer images are computed faster than a disk fills up
 _FILES_KEPT = 6

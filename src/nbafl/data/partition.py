@@ -85,7 +85,7 @@ def parse(text: str) -> Partition:
 def client_sizes(
     clients: int | None, samples: int | None, sizes: Sequence[int] | np.ndarray | None, available: int
 ) -> np.ndarray:
-    """Records per client: `samples` each, or the given `sizes`; refused if they cannot be dealt."""
+    """Records per client: the given `sizes`, else `samples` each; refused if they cannot be dealt."""
     if sizes is None:
         clients, samples = clients or 0, samples or 0
         if not 1 <= clients <= available:
@@ -99,8 +99,6 @@ def client_sizes(
         raise UsageError("sizes", sizes, "a list of whole numbers of at least 1, one per client")
     if clients is not None and clients != given.size:
         raise UsageError("clients", clients, f"{given.size}, the number of sizes given")
-    if samples is not None:
-        raise UsageError("samples", samples, "left out when sizes are given")
     if given.sum() > available:
         raise UsageError("sizes", int(given.sum()), f"at most {available} records in all")
     return given.astype(np.int64)
