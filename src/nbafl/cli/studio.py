@@ -17,20 +17,34 @@ Examples:
 
   nbafl studio --port 9000 --runs /data/runs
 
-  nbafl studio --host 0.0.0.0 --token "$(openssl rand -hex 16)"      for others on the network
+  nbafl studio --host 0.0.0.0 --token SECRET        for others on the network
 """
 
 
 def studio(
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8080,
+    port: Annotated[int, typer.Option(help="Port to listen on. [8080]", show_default=False)] = 8080,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine needs --token.")
+        str,
+        typer.Option(
+            help="Address to listen on; any but this machine's own needs --token. [127.0.0.1]",
+            show_default=False,
+        ),
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(help="Secret that every request must know.", envvar="NBAFL_STUDIO_TOKEN")
+        str | None,
+        typer.Option(
+            help="Secret that every request must know; or in NBAFL_STUDIO_TOKEN.",
+            envvar="NBAFL_STUDIO_TOKEN",
+            show_envvar=False,
+        ),
     ] = None,
-    runs: Annotated[str, typer.Option(help="Folder with the run folders.", metavar="DIR")] = "runs",
-    figures: Annotated[str, typer.Option(help="Folder `nbafl reproduce` wrote.", metavar="DIR")] = "figures",
+    runs: Annotated[
+        str, typer.Option(help="Folder with the run folders. [runs]", metavar="DIR", show_default=False)
+    ] = "runs",
+    figures: Annotated[
+        str,
+        typer.Option(help="Folder that nbafl reproduce wrote. [figures]", metavar="DIR", show_default=False),
+    ] = "figures",
     constants: Annotated[
         str | None, typer.Option(help="Constants of the loss from an earlier pilot.", metavar="FILE")
     ] = None,
@@ -44,6 +58,4 @@ def studio(
         if (error.name or "").partition(".")[0] != "nicegui":
             raise
         raise Refused("The studio needs the extra `studio`: pip install 'nbafl[studio]'.") from None
-    opened = Studio(Path(runs).resolve(), Path(figures).resolve(), host, port, token, constants)
-    print(f"nbafl studio on http://{host}:{port}/ (Ctrl-C ends it; runs go on).", flush=True)
-    serve(opened, open_browser)
+    serve(Studio(Path(runs).resolve(), Path(figures).resolve(), host, port, token, constants), open_browser)

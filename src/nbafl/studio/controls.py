@@ -16,9 +16,16 @@ from nbafl.studio import fields
 from nbafl.studio.draft import Draft
 from nbafl.studio.fields import Choice, Entry, Scale, Slider, show
 from nbafl.studio.frame import markup
+from nbafl.studio.latest import Latest
 
 Changed = Callable[[str], None]
 COLLUDERS = "colluders"
+
+
+class HandSlider(ui.slider):
+    """A slider that follows the hand at once instead of waiting for the server to agree."""
+
+    LOOPBACK = False
 
 
 class Controls:
@@ -28,6 +35,7 @@ class Controls:
         self.draft = draft
         self._changed = changed
         self._quiet = False
+        self._at_rest: Latest[str, None] = Latest(_nothing, self._rested, pause=0.5)
         self._sliders: dict[str, ui.slider] = {}
         self._texts: dict[str, ui.input] = {}
         self._selects: dict[str, ui.select] = {}
@@ -46,11 +54,11 @@ class Controls:
                 self._entry(entry)
         self.refresh()
 
-    def refresh(self, typing: str | None = None) -> None:
-        """Show what the draft holds, except in the field that is being typed in."""
+    def refresh(self, typing: str | None = None, sliding: str | None = None) -> None:
+        """Show what the draft holds, except in the text or the slider that somebody has in hand."""
         with self._quietly():
             for each in fields.SLIDERS:
-                self._show_slider(each, typing)
+                self._show_slider(each, typing, sliding)
             for name, text in self._texts.items():
                 if name != typing and name not in self.draft.errors:
                     text.value = self._text_of(name)
@@ -79,7 +87,7 @@ class Controls:
     def _slide(self, field: Slider) -> None:
         with ui.element("div").classes("slide") as self._rows[field.name]:
             self._text(field.name, field.label, field.symbol, field.about)
-            slider = ui.slider(min=0, max=1, step=1, value=0, on_change=lambda: self._slid(field))
+            slider = HandSlider(min=0, max=1, step=1, value=0, on_change=lambda: self._slid(field))
             slider.props(
                 f'aria-label="{field.label} {field.symbol}" data-slider={field.name} no-thumb-shadow'
             )
@@ -126,7 +134,7 @@ class Controls:
         value = self._scale(field).value(self._sliders[field.name].value or 0)
         everyone = field.name == "per_round" and value >= self.draft.value("clients")
         self.draft.put(field.name, "" if everyone else show(value))
-        self._tell(field.name, typing=None)
+        self._tell(field.name, sliding=field.name)
 
     def _typed(self, name: str) -> None:
         if self._quiet:
@@ -141,21 +149,32 @@ class Controls:
         if value == COLLUDERS:
             value = f"{COLLUDERS}:{str(self._count.value).strip()}"
         self.draft.put(name, value)
-        self._tell(name, typing=None)
+        self._tell(name)
 
-    def _tell(self, name: str, typing: str | None) -> None:
+    def _tell(self, name: str, typing: str | None = None, sliding: str | None = None) -> None:
         self._changed(name)
-        self.refresh(typing)
+        self.refresh(typing, sliding)
+        if sliding:
+            self._at_rest.ask(sliding)
 
     # --- showing the draft ------------------------------------------------------------------------------------
 
-    def _show_slider(self, field: Slider, typing: str | None) -> None:
+    def _show_slider(self, field: Slider, typing: str | None, sliding: str | None) -> None:
         self._rows[field.name].visible = self.draft.value("sensitivity") in field.models
-        slider, scale = self._sliders[field.name], self._scale(field)
-        slider.props(f'max={len(scale.stops) - 1} aria-valuetext="{show(self._number(field.name))}"')
-        slider.value = scale.position(self._number(field.name))
+        if field.name != sliding:
+            self._set_slider(field)
         if field.name != typing and field.name not in self.draft.errors:
             self._texts[field.name].value = show(self._number(field.name))
+
+    def _set_slider(self, field: Slider) -> None:
+        slider, scale, value = self._sliders[field.name], self._scale(field), self._number(field.name)
+        slider.props(f'max={len(scale.stops) - 1} aria-valuetext="{show(value)}"')
+        slider.value = scale.position(value)
+
+    def _rested(self, name: str, _: None) -> None:
+        """Only now is a slider's own text for screen readers renewed: an update would pull it from the hand."""
+        with self._quietly():
+            self._set_slider(next(each for each in fields.SLIDERS if each.name == name))
 
     def _show_choice(self, name: str, select: ui.select) -> None:
         value = str(self.draft.value(name))
@@ -200,3 +219,7 @@ class Controls:
             yield
         finally:
             self._quiet = before
+
+
+async def _nothing(_: str) -> None:
+    """A slider at rest needs no work."""

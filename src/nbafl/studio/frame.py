@@ -31,6 +31,9 @@ def page(title: str, active: str, where: str = "") -> Iterator[None]:
     """A page of the studio; its content goes inside."""
     ui.page_title(f"{title} · nbafl studio")
     ui.add_head_html(f'<link rel="stylesheet" href="{STATIC_URL}/studio.css">')
+    ui.on_exception(
+        lambda: notify_error("Something went wrong in the studio; the terminal it was started in says what.")
+    )
     ui.colors(primary="#0072b2", negative="#b84a00", positive="#00795a")
     with ui.element("header").classes("top"):
         markup(f'<a class="brand" href="/">{LOGO}nbafl <span>studio</span></a>')

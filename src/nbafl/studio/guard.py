@@ -10,12 +10,12 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping
-from html import escape
 from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nbafl.errors import UsageError
+from nbafl.studio import plain
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -127,7 +127,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send, status: int, sente
         await receive()
         await send({"type": "websocket.close", "code": 1008, "reason": sentence})
         return
-    page = _FORM.format(sentence=escape(sentence), form=_INPUT if status == 401 else "").encode()
+    page = plain.page(sentence, _ASK if status == 401 else "").encode()
     headers = [
         ("content-type", "text/html; charset=utf-8"),
         ("content-length", str(len(page))),
@@ -142,14 +142,7 @@ async def _send(send: Send, status: int, headers: list[tuple[str, str]], body: b
     await send({"type": "http.response.body", "body": body})
 
 
-_INPUT = (
+_ASK = (
     '<form method="post"><label>Token <input name="token" type="password" autofocus autocomplete="current-password">'
     "</label> <button>Open</button></form>"
 )
-_FORM = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>nbafl studio</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body{{font:1rem/1.5 system-ui,sans-serif;color:#16202c;background:#f5f6f8;display:grid;place-items:center;
-min-height:90vh;margin:0}}main{{background:#fff;border:1px solid #dde2e8;border-radius:12px;padding:2rem;margin:1rem}}
-input,button{{font:inherit;padding:.45rem .7rem;border-radius:8px;border:1px solid #aab4c0}}
-button{{background:#0072b2;color:#fff;border-color:#0072b2}}</style></head>
-<body><main><h1 style="margin-top:0;font-size:1.3rem">nbafl studio</h1><p>{sentence}</p>{form}</main></body></html>"""

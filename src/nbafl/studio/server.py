@@ -6,11 +6,12 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastapi import Request
+from fastapi import HTTPException, Request
+from fastapi.responses import HTMLResponse
 from nicegui import Client, app, ui
 
 from nbafl.errors import Refused
-from nbafl.studio import files, frame
+from nbafl.studio import files, frame, plain
 from nbafl.studio.draft import Draft
 from nbafl.studio.guard import Guard, check_exposure
 from nbafl.studio.launcher import Launcher
@@ -44,7 +45,9 @@ def serve(studio: Studio, open_browser: bool = False) -> None:
     frame.serve_static()
     _pages(studio)
     files.serve(studio.shelf, studio.figures)
+    _say_what_went_wrong()
     app.add_middleware(Guard, token=studio.token)
+    print(f"nbafl studio on {_address(studio)} (Ctrl-C ends it; runs go on).", flush=True)
     ui.run(
         host=studio.host,
         port=studio.port,
@@ -70,6 +73,24 @@ def _pages(studio: Studio) -> None:
     async def runs_page(request: Request, client: Client) -> None:
         with frame.page("Runs", "/runs", where=_where(studio)):
             await RunsPage(client, studio.shelf, studio.launcher, request.query_params.getlist("run")).build()
+
+
+def _say_what_went_wrong() -> None:
+    """Addresses that do not exist and mistakes of ours are answered with a sentence; the details go to the terminal."""
+
+    @app.exception_handler(404)
+    async def not_found(_request: Request, error: HTTPException) -> HTMLResponse:
+        known = error.detail if error.detail != "Not Found" else "There is no such page."
+        return HTMLResponse(plain.page(known, '<a href="/">To the Plan page</a>'), 404)
+
+    @app.on_page_exception
+    def broken_page() -> None:
+        frame.markup("The studio could not show this page; the terminal it was started in says why.")
+
+
+def _address(studio: Studio) -> str:
+    host = f"[{studio.host}]" if ":" in studio.host else studio.host
+    return f"http://{host}:{studio.port}/"
 
 
 def _where(studio: Studio) -> str:
