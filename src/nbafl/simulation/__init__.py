@@ -1,8 +1,9 @@
 """Many clients on one machine; needs only torch and numpy."""
 
+from nbafl.simulation.batch import simulate_batch
 from nbafl.simulation.job import Job
 from nbafl.simulation.metrics import RoundMetrics
 from nbafl.simulation.models import build
 from nbafl.simulation.simulator import Simulator
 
-__all__ = ["Job", "RoundMetrics", "Simulator", "build"]
+__all__ = ["Job", "RoundMetrics", "Simulator", "build", "simulate_batch"]

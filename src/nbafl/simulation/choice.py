@@ -20,6 +20,7 @@ from nbafl.simulation.job import Job
 from nbafl.simulation.metrics import Scorer
 from nbafl.simulation.one_step import OneStepEngine
 from nbafl.simulation.plain import PlainEngine
+from nbafl.simulation.records import distinct
 from nbafl.simulation.scoring import ModuleScorer, NetworkScorer
 from nbafl.simulation.setting import Setting
 from nbafl.simulation.solve import SolveEngine
@@ -104,7 +105,7 @@ def multiplications(choice: Choice) -> dict[str, float]:
     setting, training = choice.setting, choice.job.training
     assert setting.network is not None
     first = setting.network.first
-    sizes = np.asarray(setting.records.data.sizes, dtype=np.float64)
+    sizes = distinct(setting.records.data.sizes).astype(np.float64)
     batch = sizes if training.batch is None else np.minimum(training.batch, sizes)
     steps, weights = training.steps, first.inputs * first.outputs
     product = setting.price * weights
@@ -112,7 +113,8 @@ def multiplications(choice: Choice) -> dict[str, float]:
     dual = 2 * sizes * product + grams * first.outputs
     whole = batch == sizes
     plain = steps * (2 * batch * np.where(whole, product, weights) + UPDATE * weights)
-    too_much = 4 * np.sum(sizes**2) > GRAM_BYTES and choice.job.per_round is None
+    kept = 4 * np.mean(sizes**2) * setting.records.data.clients
+    too_much = kept > GRAM_BYTES and choice.job.per_round is None
     return {"dual": float("inf") if too_much else float(dual.mean()), "plain": float(plain.mean())}
 
 

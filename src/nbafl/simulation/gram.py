@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nbafl.simulation.features import Block
-from nbafl.simulation.records import Records
+from nbafl.simulation.records import Records, distinct
 
 LIMIT_BYTES = 2**30
 OVERHEAD_BYTES = 4096
@@ -18,7 +18,8 @@ class Grams:
 
     def __init__(self, records: Records) -> None:
         sizes, itemsize = records.data.sizes, torch.finfo(records.dtype).bits // 8
-        total = itemsize * float(np.square(sizes, dtype=np.float64).sum()) + len(sizes) * OVERHEAD_BYTES
+        square = float(np.square(distinct(sizes), dtype=np.float64).mean())
+        total = len(sizes) * (itemsize * square + OVERHEAD_BYTES)
         self._keep, self._sizes = total <= LIMIT_BYTES, sizes
         self._held: dict[int, tuple[Tensor, Tensor]] = {}
 

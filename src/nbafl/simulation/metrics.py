@@ -65,14 +65,14 @@ class Tally:
         total = self.count.sum()
         values = {f"{name}_loss": self.loss.sum() / total}
         if self.correct is not None:
-            values[f"{name}_accuracy"] = self.correct.sum() / total
+            values[f"{name}_accuracy"] = self.correct.sum().double() / total
         return values
 
     def spread(self) -> dict[str, Tensor]:
         """Mean and worst accuracy over clients: Algorithm 1's local testing step."""
         if self.correct is None:
             return {}
-        accuracy = self.correct / self.count
+        accuracy = self.correct.double() / self.count
         return {"mean_client_accuracy": accuracy.nanmean(), "worst_client_accuracy": _nanmin(accuracy)}
 
 

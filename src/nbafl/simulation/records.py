@@ -17,13 +17,18 @@ from torch import Tensor
 class Data(Protocol):
     """What the simulation needs to know of a Federation."""
 
-    x: np.ndarray
-    y: np.ndarray
-    test: tuple[np.ndarray, np.ndarray] | None
-    task: str
-    outputs: int
-    local_test: Any
-
+    @property
+    def x(self) -> np.ndarray: ...
+    @property
+    def y(self) -> np.ndarray: ...
+    @property
+    def test(self) -> tuple[np.ndarray, np.ndarray] | None: ...
+    @property
+    def local_test(self) -> Any: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def outputs(self) -> int: ...
     @property
     def clients(self) -> int: ...
     @property
@@ -49,6 +54,11 @@ class Rows:
     def shares(self, dtype: torch.dtype) -> Tensor:
         """1/|D_i| on the real rows, 0 on the padding: the full-batch mean as a weighted sum."""
         return self.real.to(dtype) / self.sizes.clamp(min=1)[:, None].to(dtype)
+
+
+def distinct(sizes: np.ndarray) -> np.ndarray:
+    """The sizes, or a single one where a million equal sizes are one number in memory."""
+    return sizes[:1] if sizes.strides == (0,) else sizes
 
 
 class Records:

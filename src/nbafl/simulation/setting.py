@@ -17,6 +17,8 @@ from nbafl.simulation.records import Records, Rows
 TEAM_BYTES = {"cpu": 2**19, "cuda": 2**31}
 """Size of one team's pre-activations: on a CPU a handful of such arrays share a core's cache."""
 TEAM_ROWS = {"cpu": 4096, "cuda": 2**22}
+GATHERED_BYTES = 2**20
+"""Size of one team's dense features: they are gathered, used twice and forgotten while they are in cache."""
 TEST_PIECES = {"cpu": 16, "cuda": 1}
 SPARSE_PRICE = 2.1
 """Time of one multiplication in a sparse product, relative to one in a dense product (measured)."""
@@ -53,7 +55,10 @@ class Setting:
         else:
             features = DenseFeatures(matrix, network.first, compact=kept)
         row_bytes = network.first.outputs * torch.finfo(records.dtype).bits // 8
-        roster = Roster(records, features, min(TEAM_ROWS[kind], TEAM_BYTES[kind] // row_bytes))
+        limit = min(TEAM_ROWS[kind], TEAM_BYTES[kind] // row_bytes)
+        if kind == "cpu" and not sparse:
+            limit = min(limit, GATHERED_BYTES // (matrix.shape[1] * matrix.element_size()))
+        roster = Roster(records, features, max(32, limit))
         price = share * SPARSE_PRICE if sparse else 1.0
         return cls(records, network, roster, price, _test(records, network.first, sparse))
 
