@@ -23,6 +23,7 @@ from torch.func import functional_call
 from nbafl.data.federation import Federation
 from nbafl.errors import DataError, UsageError
 from nbafl.protocol import Training, descend, record_losses, unflatten
+from nbafl.simulation.crew import one_thread
 from nbafl.simulation.job import Job
 from nbafl.simulation.simulator import Simulator
 from nbafl.theory.assumptions import Constants
@@ -135,10 +136,11 @@ def measure(
     start_loss, slope = _broadcast(model, clients, share / share.sum(), simulator.vector, training.loss)[:2]
     met: dict[str, list[float]] = {name: [] for name in ("rho", "beta", "dissimilarity", "divergence")}
     met["polyak"] = [slope**2 / (2 * (start_loss - lowest_loss))]
-    for _ in range(rounds):
-        start = simulator.vector
-        simulator.step()
-        _compare(model, clients, share / share.sum(), start, simulator.vector, training, lowest_loss, met)
+    with one_thread():  # the models are small: more threads would only wait for one another
+        for _ in range(rounds):
+            start = simulator.vector
+            simulator.step()
+            _compare(model, clients, share / share.sum(), start, simulator.vector, training, lowest_loss, met)
     estimates = {name: Estimate.of(values) for name, values in met.items()}
     return MeasuredConstants(
         **estimates, initial_gap=start_loss - lowest_loss, rounds=rounds, clients=federation.clients

@@ -19,8 +19,9 @@ from torch import nn
 from nbafl.data.federation import Federation
 from nbafl.errors import DataError, UsageError
 from nbafl.protocol import Training, flatten
+from nbafl.simulation.batch import simulate_batch
 from nbafl.simulation.job import Job
-from nbafl.simulation.simulator import Simulator
+from nbafl.simulation.metrics import RoundMetrics
 from nbafl.theory.bounds import finite_population
 
 Tail = Callable[[float], float]
@@ -141,34 +142,39 @@ def run_pilot(
     clients = federation.clients
     drawn = per_round or clients
 
-    def train(sigma: float, taking_part: int) -> tuple[np.ndarray, float, float]:
-        job = Job(
-            training,
-            rounds,
-            taking_part,
-            sigma_downlink=sigma,
-            weights=weights,
-            server_momentum=server_momentum,
-            seed=seed,
-        )
-        simulator = Simulator(federation, model, job, device="cpu", measure={"train"})
-        steps = [simulator.step() for _ in range(rounds)]
-        losses = np.array([step.train_loss for step in steps], dtype=float)
-        return losses, float(simulator.vector.norm()), max(step.clipped_fraction for step in steps)
+    def train(*kinds: tuple[float, int]) -> list[list[RoundMetrics]]:
+        jobs = [
+            Job(
+                training,
+                rounds,
+                taking_part,
+                sigma_downlink=sigma,
+                weights=weights,
+                server_momentum=server_momentum,
+                seed=seed,
+            )
+            for sigma, taking_part in kinds
+        ]
+        return simulate_batch(federation, model, jobs, device="cpu", measure={"train"})
 
-    quiet, norm, clipped = train(0.0, drawn)
-    dimension = flatten(model).numel()
-    sigma = INJECTED * norm / math.sqrt(dimension)
-    response = (train(sigma, drawn)[0] - quiet) / sigma**2
     other = max(1, clients // 5) if drawn == clients else min(clients, 5 * drawn)
+    quiet, quiet_other = train((0.0, drawn), (0.0, other))
+    dimension = flatten(model).numel()
+    sigma = INJECTED * float(quiet[-1].broadcast_norm or 0.0) / math.sqrt(dimension)
+    (noisy,) = train((sigma, drawn))
+    losses = _losses(quiet)
     change = finite_population(clients, other) - finite_population(clients, drawn)
-    sampling = max(0.0, (train(0.0, other)[0][-1] - quiet[-1]) / change) if change else 0.0
+    sampling = max(0.0, (_losses(quiet_other)[-1] - losses[-1]) / change) if change else 0.0
     return Pilot(
-        losses=tuple(quiet.tolist()),
-        response=tuple(response.tolist()),
+        losses=tuple(losses.tolist()),
+        response=tuple(((_losses(noisy) - losses) / sigma**2).tolist()),
         sampling=float(sampling),
         clients=clients,
         per_round=drawn,
         dimension=dimension,
-        clipped=clipped,
+        clipped=max(each.clipped_fraction for each in quiet),
     )
+
+
+def _losses(metrics: list[RoundMetrics]) -> np.ndarray:
+    return np.array([each.train_loss for each in metrics], dtype=float)

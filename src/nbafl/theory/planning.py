@@ -185,7 +185,9 @@ def vary(plan: Plan, **changed: Any) -> Plan:
 def _optima(name: str, form: Form, plan: Plan, knowledge: Knowledge) -> tuple[Optimum, Optimum]:
     """Best T at the plan's K, and best K at the plan's T."""
     limit = REACH * len(knowledge.pilot.losses) if name == "empirical" else MOST_ROUNDS
-    over_rounds = minimise("T", lambda rounds: form(vary(plan, rounds=rounds)), whole_numbers(limit))
+    over_rounds = minimise(
+        "T", lambda rounds: form(vary(plan, rounds=rounds)), whole_numbers(limit, dense=12, growth=1.2)
+    )
     over_clients = minimise(
         "K", lambda drawn: form(vary(plan, per_round=drawn)), whole_numbers(plan.clients, dense=60)
     )
@@ -201,6 +203,8 @@ def _best(optima: tuple[Optimum, Optimum]) -> dict[str, int | None] | None:
 
 def _reason(here: Evaluation, over_rounds: Optimum, over_clients: Optimum) -> str | None:
     """Everything that keeps a form from having a value here, a best T or a best K; each sentence once."""
+    if here.value is None and over_rounds.at is None and over_clients.at is None:
+        return here.reason
     found = [here.reason, over_rounds.reason, over_clients.reason]
     return "; ".join(dict.fromkeys(reason for reason in found if reason)) or None
 

@@ -1,0 +1,139 @@
+"""The empirical planner: on curves whose continuation is known, and against trainings at the paper's setting."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbafl.data.federation import Federation
+from nbafl.errors import DataError, UsageError
+from nbafl.plan import Plan
+from nbafl.protocol import Training
+from nbafl.simulation import build
+from nbafl.simulation.batch import simulate_batch
+from nbafl.theory.planner import Pilot, predict, run_pilot
+from nbafl.theory.planning import Knowledge, broken_premise, explore, plan_bounds, vary
+
+SETTLED = (0.0, 10.0, 60.0, 85.0, 95.0, 99.0, 100.0, 100.0, 100.0, 100.0)
+
+
+def pilot(losses: np.ndarray, response: tuple[float, ...] = SETTLED, sampling: float = 0.0) -> Pilot:
+    return Pilot(tuple(losses.tolist()), response, sampling, 50, 50, 1000, 0.0)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(st.floats(0.05, 0.5), st.floats(0.5, 3), st.floats(2, 8), st.booleans())
+def test_a_continued_curve_lies_near_the_true_one(
+    level: float, height: float, scale: float, slow: bool
+) -> None:
+    """True tails of both kinds; the middle of the two fits misses by less than the fits differ."""
+    rounds = np.arange(1, 31)
+    curve = level + height * (scale / (rounds + scale) if slow else np.exp(-rounds / scale))
+    prediction = predict(pilot(curve[:10]))
+    assert [prediction(t, 50, 0.0) for t in range(1, 11)] == pytest.approx(curve[:10].tolist())
+    geometric, harmonic = (tail(30) for tail in prediction.tails)
+    exact = harmonic if slow else geometric
+    assert exact == pytest.approx(curve[29], abs=0.02 * height)
+    assert abs(prediction(30, 50, 0.0) - curve[29]) <= abs(geometric - harmonic) / 2 + 0.02 * height
+
+
+def test_noise_and_drawing_add_what_was_measured() -> None:
+    curve = 2 * np.exp(-np.arange(1, 11) / 3)
+    prediction = predict(pilot(curve, sampling=0.7))
+    quiet = prediction(25, 50, 0.0)
+    assert prediction(25, 50, 0.1) - quiet == pytest.approx(100 * 0.01)
+    assert prediction(25, 10, 0.0) - quiet == pytest.approx(0.7 * 40 / (10 * 49))
+
+
+def test_growth_of_the_response_goes_on_geometrically() -> None:
+    settling = pilot(np.ones(10), tuple(100 * (1 - 0.5**t) for t in range(1, 11)))
+    assert settling.curvature(5) == pytest.approx(100 * (1 - 0.5**5))
+    assert settling.curvature(40) == pytest.approx(100, rel=1e-6)
+    straight = pilot(np.ones(10), tuple(float(t) for t in range(1, 11)))
+    assert straight.curvature(40) == pytest.approx(40)
+
+
+def test_a_pilot_that_is_too_short_is_refused() -> None:
+    federation = Federation.mnist(clients=4, samples=10)
+    with pytest.raises(UsageError, match="at least 6"):
+        run_pilot(federation, build("softmax", federation.shape, 10, 0), Training(), rounds=3)
+
+
+@pytest.fixture(scope="module")
+def small() -> Plan:
+    return Plan(
+        clients=6, samples=20, model="softmax", mu=400.0, lr=0.002, clip=1e6, rounds=12, calibration="paper"
+    )
+
+
+@pytest.fixture(scope="module")
+def knowledge(small: Plan) -> Knowledge:
+    return explore(small)
+
+
+def test_plan_bounds_names_every_form(small: Plan, knowledge: Knowledge) -> None:
+    found = plan_bounds(small, knowledge)
+    assert set(found["bound"]) == {"printed", "repaired"}
+    assert set(found["best"]) == {"printed", "repaired", "empirical"}
+    assert isinstance(found["bound"]["repaired"], float)
+    assert found["best"]["empirical"]["rounds"] >= 1
+    curve = found["curves"]["rounds"]["empirical"]
+    values = dict(zip(curve["candidates"], curve["values"], strict=True))
+    assert found["best"]["empirical"]["rounds"] == min(values, key=lambda t: values[t])
+    assert [entry["epsilon"] for entry in found["curves"]["epsilon"]] == [25, 50, 100]
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_form_without_a_value_says_why(small: Plan, knowledge: Knowledge) -> None:
+    found = plan_bounds(vary(small, mu=0.0), knowledge)
+    for form in ("printed", "repaired"):
+        assert found["bound"][form]["value"] is None
+        assert "mu = 0" in found["bound"][form]["reason"]
+        assert found["best"][form] is None
+    assert found["best"]["empirical"] is not None
+
+
+def test_broken_premises_of_the_bound_are_named(small: Plan, knowledge: Knowledge) -> None:
+    assert broken_premise(small, knowledge.pilot) is None
+    assert "minibatches" in (broken_premise(vary(small, batch=5), knowledge.pilot) or "")
+    assert "momentum" in (broken_premise(vary(small, server_momentum=0.5), knowledge.pilot) or "")
+    tight = explore(vary(small, clip=1e-3))
+    assert "clipping binds" in (broken_premise(small, tight.pilot) or "")
+    assert "clipping binds" in plan_bounds(small, tight)["bound"]["repaired"]["reason"]
+
+
+def test_a_pilot_is_kept_in_the_file_and_read_from_it(
+    small: Plan, knowledge: Knowledge, tmp_path: Path
+) -> None:
+    path = tmp_path / "constants.json"
+    first = plan_bounds(small, path)
+    assert path.exists()
+    assert Knowledge.load(path) == knowledge
+    assert plan_bounds(small, str(path)) == first
+    path.write_text("{}")
+    with pytest.raises(DataError, match="does not hold a pilot"):
+        plan_bounds(small, path)
+
+
+@pytest.mark.e2e
+def test_best_rounds_within_a_third_of_the_measured_best() -> None:
+    """The paper's setting (MATH section 5), `paper` calibration: a 10-round pilot against whole trainings."""
+    setting = Plan(mu=0.0, calibration="paper", seed=1)
+    knowledge = explore(setting)
+    assert len(knowledge.pilot.losses) <= 10
+    federation = Federation.mnist(clients=50, samples=100, seed=1)
+    model = build("mlp", federation.shape, federation.outputs, 1)
+    grid = (12, 15, 18, 21, 25, 30, 36)
+    for epsilon in (60, 80):
+        plans = [vary(setting, epsilon=epsilon, rounds=rounds, eval_every=99) for rounds in grid]
+        runs = simulate_batch(federation, model, [plan.job() for plan in plans], measure={"train"})
+        losses = [run[-1].train_loss for run in runs]
+        measured = grid[int(np.argmin(losses))]
+        planned = plan_bounds(vary(setting, epsilon=epsilon), knowledge)["best"]["empirical"]["rounds"]
+        assert abs(math.log(planned / measured)) <= math.log(1.3)
