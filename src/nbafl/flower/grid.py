@@ -8,7 +8,6 @@ again, and what cannot be put together becomes an error reply of that client alo
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from typing import Any
 
 from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.app.message import remove_content_from_message
-from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import (
@@ -30,10 +28,8 @@ from flwr.supercore.inflatable.inflatable_object import (
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.run import Run
 
-log = logging.getLogger("nbafl")
-
-UNREADABLE = 901
-"""Error code of a reply that could not be put together."""
+UNREADABLE, LOST = 901, 902
+"""Error codes of a reply that could not be put together, and of a client that went away."""
 PARTS = 10_000
 """No honest reply consists of more objects than this."""
 
@@ -44,8 +40,11 @@ class Asked:
 
     message: Message
     node: int
-    reply: Message | None = None
     lost_since: float | None = None
+
+    def failed(self, code: int, reason: str) -> Message:
+        """An error in this client's name."""
+        return Message(Error(code=code, reason=reason), reply_to=self.message)
 
 
 class LinkGrid(Grid):
@@ -68,9 +67,9 @@ class LinkGrid(Grid):
         deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         replies: list[Message] = []
         while open_questions and time.monotonic() < deadline:
-            self._look(open_questions)
+            online = {info.node_id: info for info in self.get_nodes()}
             for asked in list(open_questions):
-                reply = self._finished(asked)
+                reply = self._look(asked, online.get(asked.node))
                 if reply is not None:
                     replies.append(reply)
                     open_questions.remove(asked)
@@ -87,8 +86,8 @@ class LinkGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Replies that are complete by now."""
-        found = self.state.get_message_res(message_ids=set(message_ids), run_id=self.run_id)
-        return [whole for header in found if (whole := self._whole(header)) is not None]
+        headers = [header for number in message_ids if (header := self._announced(number)) is not None]
+        return [whole for header in headers if (whole := self._inflate(header)) is not None]
 
     def get_node_ids(self) -> Iterable[int]:
         """Clients that are connected."""
@@ -138,56 +137,45 @@ class LinkGrid(Grid):
         self.state.delete_messages(message_ins_ids={number})
         self.state.object_store.delete(number)
 
-    def _look(self, questions: list[Asked]) -> None:
-        """Match announced replies to questions, and ask again where a client came back without its question."""
-        waiting = {asked.message.metadata.message_id: asked for asked in questions if asked.reply is None}
-        for header in self.state.get_message_res(message_ids=set(waiting), run_id=self.run_id):
-            asked = waiting.get(header.metadata.reply_to_message_id)
-            if asked is None:
-                continue
-            if header.has_error() and header.error.code == ErrorCode.NODE_UNAVAILABLE:
-                asked.lost_since = asked.lost_since or time.monotonic()
-                self._forget(asked.message)
-            asked.reply = header
-        online = {info.node_id: info for info in self.get_nodes()}
-        for asked in questions:
-            if asked.node in online and self._came_back(asked, online[asked.node]):
-                self._ask_again(asked)
+    def _announced(self, number: str) -> Message | None:
+        """The header of the reply to a message. Flower's own look-up reports one that answered and left as lost."""
+        with self.state.lock:
+            reply = self.state.message_ins_id_to_message_res_id.get(number)
+            return self.state.message_res_store.get(reply)
 
-    def _came_back(self, asked: Asked, info: NodeInfo) -> bool:
-        """Restarted after it was asked: Flower hands a question out once only."""
-        activated = datetime.fromisoformat(info.last_activated_at).timestamp()
-        return asked.lost_since is not None or activated > asked.message.metadata.created_at
+    def _look(self, asked: Asked, info: NodeInfo | None) -> Message | None:
+        """The reply if it is whole, an error if there will be none, None while there is hope."""
+        header = self._announced(asked.message.metadata.message_id)
+        if header is not None:
+            whole = self._whole(asked, header)
+            if whole is not None:
+                return whole
+        if info is None:
+            asked.lost_since = asked.lost_since or time.monotonic()
+            if time.monotonic() - asked.lost_since > self.grace:
+                return asked.failed(LOST, "its connection was lost.")
+        elif asked.lost_since is not None or _restarted(asked, info):
+            self._ask_again(asked)
+        return None
 
     def _ask_again(self, asked: Asked) -> None:
-        log.info("client %d came back: asking again.", asked.node)
+        """Flower hands a message out once only: a client that was killed needs a new one."""
         self._forget(asked.message)
         content, group = asked.message.content, asked.message.metadata.group_id
         asked.message = Message(
             content, dst_node_id=asked.node, message_type=MessageType.TRAIN, group_id=group
         )
-        asked.reply = asked.lost_since = None
+        asked.lost_since = None
         self._push(asked.message)
 
-    def _finished(self, asked: Asked) -> Message | None:
-        if asked.reply is None:
-            return None
-        if asked.lost_since is not None and time.monotonic() - asked.lost_since < self.grace:
-            return None
-        return self._whole(asked.reply)
-
-    def _whole(self, header: Message) -> Message | None:
+    def _whole(self, asked: Asked, header: Message) -> Message | None:
         """The reply put together; None while parts are missing, an error of this client when it cannot be."""
         if header.has_error():
             return header
         try:
             return self._inflate(header)
         except Exception as error:
-            log.warning("a reply could not be put together (%s).", type(error).__name__)
-            reason = f"its reply could not be put together ({type(error).__name__})."
-            broken = Message(Error(code=UNREADABLE, reason=reason), reply_to=header)
-            broken.metadata.__dict__["_src_node_id"] = header.metadata.src_node_id
-            return broken
+            return asked.failed(UNREADABLE, f"its reply could not be put together ({type(error).__name__}).")
 
     def _inflate(self, header: Message) -> Message | None:
         number, store = header.metadata.message_id, self.state.object_store
@@ -207,6 +195,12 @@ class LinkGrid(Grid):
         message.__dict__["_metadata"] = header.metadata
         store.delete(number)
         return message
+
+
+def _restarted(asked: Asked, info: NodeInfo) -> bool:
+    """Whether the client signed on anew after it was asked."""
+    activated = datetime.fromisoformat(info.last_activated_at).timestamp()
+    return activated > asked.message.metadata.created_at
 
 
 def check_sizes(contents: dict[str, bytes], largest: int) -> None:

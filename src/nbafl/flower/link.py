@@ -64,11 +64,6 @@ class Link:
         self._state, self._task = state, state.get_run_info(run_ids=[run_id])[0].primary_task_id
         state.claim_task(self._task)
         state.activate_task(self._task)
-        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = (
-            run_id,
-            self._task,
-            SUPERLINK_NODE_ID,
-        )
         self.grid = LinkGrid(state, run_id, largest_message)
         guarded = only_fleet(app, largest_message)
         self._server = uvicorn.Server(
@@ -81,6 +76,8 @@ class Link:
                 log_level="error",
                 access_log=False,
                 lifespan="on",
+                ws="none",
+                timeout_graceful_shutdown=1,
             )
         )
         self._stop = threading.Event()
@@ -97,6 +94,8 @@ class Link:
                 host, port = self._server.config.host, self._server.config.port
                 raise NbaflError(f"cannot listen on {host}:{port}: is another server running there?")
             time.sleep(0.05)
+        TaskIdentity.run_id, TaskIdentity.task_id = self.grid.run_id, self._task
+        TaskIdentity.node_id = SUPERLINK_NODE_ID
         return self
 
     def __exit__(self, *_: object) -> None:
