@@ -32,6 +32,7 @@ def print_plan(plan: Plan, summary: dict[str, Any], console: Console | None = No
         console.print(f"[yellow]Warning:[/yellow] {warning}")
     if "curves" in summary:
         console.print(_best_table(summary))
+        console.print(summary["pilot_note"])
 
 
 def _setting(plan: Plan) -> str:
@@ -85,7 +86,9 @@ def _best_table(summary: dict[str, Any]) -> Table:
     for heading in ("form", "value", "best T", "best K", "why not"):
         table.add_column(heading)
     for form, best in summary["best"].items():
-        value = summary["bound"].get(form)
+        value = summary["bound"].get(form, summary.get("predicted_loss"))
+        if isinstance(value, dict):  # no value: the reason stands in its own column
+            value = None
         reason = summary["reasons"].get(form) or ""
         table.add_row(
             form,
