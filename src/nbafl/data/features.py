@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import tempfile
 from functools import cache
@@ -34,7 +35,7 @@ _REFERENCE_IMAGES = 1000
 _VERSION = b"scattering 1"  # part of the cache's key: change it with the transform
 _WORTH_KEEPING = 8192  # fewer images are computed faster than a disk fills up
 _FILES_KEPT = 6
-_CHUNK = 512  # records normalised at a time
+_CHUNK = 64  # records normalised at a time, on one core
 
 
 def compute(
@@ -82,26 +83,26 @@ def scattering_features(x: np.ndarray, *, groups: int = GROUPS, flatten: int = F
     row = row.reshape(count, planes)
     common = _pen_strokes(height, width, groups, flatten) if flatten else None
     features = np.empty((count, planes * kept[0].size), dtype=np.float32)
-    for start in range(0, count, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        features[part] = _normalise(kept[row[part].ravel()], groups, common).reshape(-1, features.shape[1])
-    if planes > 1:
-        features /= np.sqrt(np.float32(planes))  # planes have norm 1 each
+
+    def work(part: slice) -> None:
+        values = _grouped(kept[row[part].ravel()], groups)
+        if common is not None:
+            values = common.removed_from(values)
+        values /= math.sqrt(planes)  # planes have norm 1 each
+        features[part] = values.reshape(-1, features.shape[1]).numpy()
+
+    scattering.on_all_cores(work, count, _CHUNK)
     return features
-
-
-def _normalise(maps: np.ndarray, groups: int, common: Common | None) -> np.ndarray:
-    """Coefficients (B, 81, h, w) to records of norm 1."""
-    values = _grouped(maps, groups)
-    if common is not None:
-        values = common.removed_from(values)
-    return values.numpy()
 
 
 def _grouped(maps: np.ndarray, groups: int) -> torch.Tensor:
     """Each record's groups of channels to mean 0 and variance 1, then the record to norm 1."""
-    values = functional.group_norm(torch.from_numpy(maps.astype(np.float32)), groups).flatten(1)
-    return functional.normalize(values)
+    values = functional.group_norm(torch.from_numpy(maps).float(), groups).flatten(1)
+    return _to_norm_1(values)
+
+
+def _to_norm_1(records: torch.Tensor) -> torch.Tensor:
+    return records.div_(torch.linalg.vector_norm(records, dim=1, keepdim=True).clamp_min_(1e-12))
 
 
 class Common:
@@ -109,7 +110,7 @@ class Common:
 
     def __init__(self, records: torch.Tensor, directions: int) -> None:
         self.mean = records.mean(dim=0)
-        centred = functional.normalize(records - self.mean)
+        centred = records - self.mean
         # The leading directions are those of the small Gram matrix of the records, mapped back.
         strength, vectors = torch.linalg.eigh((centred @ centred.T).double())
         leading = strength.flip(0)[: directions + 1]
@@ -120,8 +121,11 @@ class Common:
 
     def removed_from(self, records: torch.Tensor) -> torch.Tensor:
         """Less the mean, with the strongest directions shrunk to the strength of the next one, at norm 1."""
-        centred = functional.normalize(records - self.mean)
-        return functional.normalize(centred - (centred @ self.axes * self.shrink) @ self.axes.T)
+        return _to_norm_1(self.flattened(records - self.mean))
+
+    def flattened(self, centred: torch.Tensor) -> torch.Tensor:
+        """The linear part: each leading axis a shrunk, all others unchanged."""
+        return centred.addmm_(centred @ self.axes * self.shrink, self.axes.T, alpha=-1)
 
 
 @cache

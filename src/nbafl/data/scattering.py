@@ -12,9 +12,8 @@ is done by folding the spectrum before the inverse FFT, and the last averaging i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -147,34 +146,31 @@ def _lowpass(length: int, level: int) -> np.ndarray:
 
 
 def transform(images: np.ndarray, out: np.ndarray, device: str = "cpu") -> None:
-    """Fill `out` (M, 81, h/4, w/4) with the coefficients of `images` (M, h, w), chunk by chunk on all cores."""
+    """Fill `out` (M, 81, h/4, w/4) with the coefficients of `images` (M, h, w), chunk by chunk."""
     scattering = Scattering(images.shape[1], images.shape[2], device)
-    chunk = _CPU_CHUNK if scattering.device.type == "cpu" else _GPU_CHUNK
 
-    def work(start: int) -> None:
-        batch = torch.from_numpy(np.ascontiguousarray(images[start : start + chunk], dtype=np.float32))
-        out[start : start + chunk] = scattering(batch.to(scattering.device)).cpu().numpy()
+    def work(part: slice) -> None:
+        batch = torch.from_numpy(np.ascontiguousarray(images[part], dtype=np.float32))
+        out[part] = scattering(batch.to(scattering.device)).cpu().numpy()
 
-    starts = range(0, len(images), chunk)
-    if scattering.device.type != "cpu":
-        for start in starts:
-            work(start)
+    if scattering.device.type == "cpu":
+        on_all_cores(work, len(images), _CPU_CHUNK)
         return
-    # One chunk per core keeps its work in that core's cache; threads inside an operation would share it.
-    with (
-        _one_thread_each() as cores,
-        ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool,
-    ):
-        for _ in pool.map(work, starts):
-            pass
+    for start in range(0, len(images), _GPU_CHUNK):
+        work(slice(start, start + _GPU_CHUNK))
 
 
-@contextmanager
-def _one_thread_each() -> Iterator[int]:
-    """torch limited to one thread per operation; gives the number of threads it had."""
+def on_all_cores(work: Callable[[slice], None], count: int, chunk: int) -> None:
+    """`work` on each chunk of range(count), one chunk per core at a time.
+
+    A chunk then stays in the cache of its core; threads inside an operation would share it and wait for one another.
+    """
     cores = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield cores
+        with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            parts = (slice(start, start + chunk) for start in range(0, count, chunk))
+            for _ in pool.map(work, parts):
+                pass
     finally:
         torch.set_num_threads(cores)
