@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,9 @@ from torch import nn
 
 from nbafl.data.federation import Federation
 from nbafl.protocol import Training, client_batches, flatten, train_locally
-from nbafl.simulation import Job, Simulator
+from nbafl.protocol import draw as draw_participants
+from nbafl.simulation import Job, Simulator, build
+from nbafl.simulation.features import DenseFeatures, SparseFeatures
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 
@@ -30,7 +34,7 @@ def random_federation(rng: np.random.Generator, sizes: list[int], task: str, zer
 def network(hidden: list[int], activation: type[nn.Module], bias: bool, outputs: int) -> nn.Module:
     widths = [12, *hidden, outputs]
     layers: list[nn.Module] = [nn.Flatten()]
-    for inputs, units in zip(widths[:-1], widths[1:], strict=True):
+    for inputs, units in pairwise(widths):
         layers += [nn.Linear(inputs, units, bias=bias), activation()]
     return nn.Sequential(*layers[:-1])
 
@@ -103,8 +107,22 @@ def test_an_engine_equals_the_reference_path(engine: str, setup: dict) -> None:
     model = network(setup["hidden"], setup["activation"], setup["bias"], outputs).to(setup["dtype"])
     simulator = Simulator(federation, model, job, device="cpu", engine=engine, measure=setup["measure"])
     metrics = simulator.step()
-    from nbafl.protocol import draw as participants
-
-    clients = participants(job.seed, 1, len(setup["sizes"]), job.per_round or len(setup["sizes"]))
+    clients = draw_participants(job.seed, 1, len(setup["sizes"]), job.per_round or len(setup["sizes"]))
     close(simulator.vector, reference(federation, model, job, clients), TOLERANCE[setup["dtype"]])
     assert metrics.participants == len(clients)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.float32, SparseFeatures), (torch.float64, DenseFeatures)])
+@pytest.mark.parametrize("batch", [None, 7])
+def test_engines_agree_on_digits(dtype: torch.dtype, kind: type, batch: int | None) -> None:
+    """Real records: sparse products in float32, dense ones without the columns that are always zero in float64."""
+    federation = Federation.mnist(sizes=[30, 30, 12, 45], seed=5)
+    job = Job(Training(steps=4, mu=0.5, clip=9.45, batch=batch), rounds=1)
+    model = build("mlp", federation.shape, 10, 3).to(dtype)
+    expected = reference(federation, model, job, np.arange(4))
+    for engine in ("dual", "plain"):
+        simulator = Simulator(federation, model, job, "cpu", engine)
+        simulator.step()
+        features = simulator.engine.roster.features if engine == "dual" else simulator.engine.features
+        assert isinstance(features, kind)
+        close(simulator.vector, expected, TOLERANCE[dtype])

@@ -22,13 +22,12 @@ def flatten(model: nn.Module) -> Tensor:
 
 def unflatten(vector: Tensor, model: nn.Module) -> dict[str, Tensor]:
     """Views into `vector`, named and shaped as the model's parameters (for torch.func.functional_call)."""
-    named, start = {}, 0
-    for name, parameter in trainable(model):
-        named[name] = vector[start : start + parameter.numel()].view(parameter.shape)
-        start += parameter.numel()
-    if start != vector.numel():
-        raise ValueError(f"the model has {start} parameters, the vector {vector.numel()} entries")
-    return named
+    parameters = trainable(model)
+    sizes = [parameter.numel() for _, parameter in parameters]
+    if sum(sizes) != vector.numel():
+        raise ValueError(f"the model has {sum(sizes)} parameters, the vector {vector.numel()} entries")
+    pieces = vector.split(sizes)
+    return {name: piece.view(own.shape) for (name, own), piece in zip(parameters, pieces, strict=True)}
 
 
 def load(vector: Tensor, model: nn.Module) -> nn.Module:
