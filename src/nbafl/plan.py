@@ -444,6 +444,11 @@ def _warnings(plan: Plan) -> list[str]:
             "Separate calibration meets the paper's two requirements one by one; it is not a guarantee against an "
             "adversary who sees uploads and broadcasts together."
         )
+    if not plan.noise_scales().sigma_uplink.any():
+        found.append(
+            f"Against {plan.adversary} alone the least noise is all at the server: uploads carry none, so nothing holds "
+            "against anybody who sees one."
+        )
     smallest = int(plan.client_sizes.min())
     if sensitivity_of.unit == "record" and plan.delta >= 1 / smallest:
         found.append(

@@ -75,7 +75,8 @@ def _with_progress(plan: Plan, federation: Federation, out: str, resume: bool, q
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        progress.console.print(_what_epsilon_means(plan), highlight=False)
+        if not quiet:
+            progress.console.print(_what_epsilon_means(plan), highlight=False)
         task = progress.add_task("", total=plan.rounds)
 
         def on_round(metrics: RoundMetrics) -> None:

@@ -8,7 +8,6 @@ from nbafl.protocol.aggregation import (
     normalise,
     server_step,
     summed_sigma,
-    top_up_variance,
 )
 from nbafl.protocol.local import client_batches, descend, record_losses, train_locally
 from nbafl.protocol.randomness import batches, generator, numpy_generator, stream_key
@@ -37,7 +36,6 @@ __all__ = [
     "server_step",
     "stream_key",
     "summed_sigma",
-    "top_up_variance",
     "train_locally",
     "unflatten",
     "upload",

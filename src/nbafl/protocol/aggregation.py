@@ -48,28 +48,6 @@ def summed_sigma(weights: np.ndarray, sigma_uplink: np.ndarray | float, sigma_do
     return math.sqrt(uplink + sigma_downlink**2)
 
 
-def top_up_variance(
-    weights: np.ndarray,
-    sensitivity: np.ndarray,
-    sigma_uplink: np.ndarray,
-    sigma_downlink: float,
-    answered: np.ndarray,
-) -> float:
-    """Extra variance the server adds when only the clients in `answered` (a mask) sent something.
-
-    The weights of those who answered grow to p'_i = p_i / sum_S p, and with them Delta_D = max p_i Delta_i.
-    The server's own noise grows with Delta_D, and what the missing clients would have added to the aggregate
-    is made up for; with equal weights and no server noise this is sigma_U^2 (N - |S|) / |S|^2 (MATH 3).
-    """
-    planned, sigma_uplink = normalise(weights), np.broadcast_to(sigma_uplink, np.shape(weights))
-    answered = np.asarray(answered, dtype=bool)
-    actual = np.where(answered, planned, 0.0)
-    actual = normalise(actual)
-    growth = (np.max(actual * sensitivity) / np.max(planned * sensitivity)) ** 2
-    missing = growth * np.sum((planned * sigma_uplink) ** 2) - np.sum((actual * sigma_uplink) ** 2)
-    return float(max(0.0, sigma_downlink**2 * (growth - 1) + max(0.0, missing)))
-
-
 def server_step(
     current: Tensor, aggregate: Tensor, velocity: Tensor | None, momentum: float
 ) -> tuple[Tensor, Tensor | None]:
