@@ -1,0 +1,249 @@
+"""A federation of real processes over TLS: it learns, keeps intruders out, and survives kill -9 on either side."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from federation_processes import Federation, Nursery, wait_for
+
+from nbafl.data.federation import Federation as Data
+from nbafl.flower.home import prepare
+from nbafl.flower.keys import make_certificates, make_client_key
+from nbafl.flower.link import Link
+from nbafl.flower.server import Server
+from nbafl.plan import Plan
+from nbafl.run import Run
+from nbafl.simulation.models import build
+from nbafl.simulation.simulator import Simulator
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def nursery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    monkeypatch.setenv("NBAFL_ANCHORS", str(tmp_path / "anchors"))
+    made = Nursery(tmp_path)
+    yield made
+    made.close()
+
+
+def simulated_losses(plan: Plan, count: int) -> np.ndarray:
+    """Test losses of the same plan in simulation: same data, same start, `count` different noises."""
+    data = Data.mnist(clients=plan.clients, samples=plan.samples, partition=plan.partition, seed=plan.seed)
+    model = build(plan.model, data.shape, data.outputs, plan.seed)
+    losses = []
+    for seed in range(count):
+        simulator = Simulator(data, model, dataclasses.replace(plan.job(), seed=seed, eval_every=plan.rounds))
+        while simulator.round < plan.rounds:
+            metrics = simulator.step()
+        losses.append(metrics.test_loss)
+    return np.array(losses)
+
+
+def test_four_clients_learn_what_the_simulation_learns_and_intruders_stay_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBAFL_ANCHORS", str(tmp_path / "anchors"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    federation = Federation(tmp_path, 4, "--rounds", 5, "--samples", 300, "--epsilon", 50)
+    started: list[subprocess.Popen[str]] = []
+
+    def nbafl(*arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "from nbafl.cli import main; main()", *map(str, arguments)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    try:
+        server = nbafl(*federation.serve("--wait", 300))
+        wait_for(lambda: is_listening(federation.port) or server.poll() is not None, "the server")
+        refuse_intruders(federation, tmp_path, nbafl)
+        clients = [nbafl(*federation.join(client)) for client in range(4)]
+        wait_for(lambda: federation.metrics, "the first round", 200)
+        # kill -9 of serve or join can leave nothing behind: neither has a child process.
+        assert not any(children(process.pid) for process in (server, *clients))
+        for process in (server, *clients):
+            output, _ = process.communicate(timeout=200)
+            assert process.returncode == 0, output
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    check_run(federation)
+    for client in range(4):
+        assert federation.ledger(client).spent().releases == 5
+        federation.ledger(client).verify()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text() if Path(f"/proc/{pid}").exists() else ""
+    return [int(child) for child in text.split()]
+
+
+def refuse_intruders(federation: Federation, folder: Path, nbafl: object) -> None:
+    """A key nobody registered, a server of another authority, and a connection without TLS."""
+    make_client_key("stranger", folder)
+    other = make_certificates(["127.0.0.1"], folder / "other")
+    unregistered = [*federation.join(0, "--state", folder / "x")]
+    unregistered[unregistered.index("--key") + 1] = folder / "stranger"
+    wrong = [*federation.join(1, "--state", folder / "y"), "--certificate", other.authority]
+    intruders = [nbafl(*unregistered), nbafl(*wrong)]  # type: ignore[operator]
+    complaints = ["its key is not registered there", "does not prove to be this federation's"]
+    for process, complaint in zip(intruders, complaints, strict=True):
+        output, _ = process.communicate(timeout=120)
+        assert complaint in output
+        assert process.returncode == 1
+    with pytest.raises(httpx.TransportError):
+        httpx.post(f"http://127.0.0.1:{federation.port}/v1/fleet/activate-node", content=b"")
+
+
+def check_run(federation: Federation) -> None:
+    """The run folder is whole, and its loss is one the simulation could have given."""
+    run = Run.load(federation.home / "run")
+    assert run.finished
+    for name in ("plan.toml", "metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):
+        assert (run.path / name).stat().st_size > 0
+    assert [line["round"] for line in run.metrics] == [1, 2, 3, 4, 5]
+    assert all(answer["answered"] == [0, 1, 2, 3] for answer in federation.answers)
+    losses = simulated_losses(run.plan, 8)
+    # Student's t with 7 degrees of freedom exceeds 20 with probability 2e-7.
+    spread = losses.std(ddof=1) * math.sqrt(1 + 1 / 8)
+    assert abs(run.metrics[-1]["test_loss"] - losses.mean()) < 20 * spread
+    assert run.metrics[-1]["test_loss"] < 0.95 * run.metrics[0]["test_loss"]
+
+
+def test_a_server_killed_in_the_middle_of_a_round_goes_on_where_it_was(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    federation = Federation(tmp_path, 3, "--rounds", 5, "--samples", 200)
+    server = nursery.start("serve", *federation.serve())
+    clients = [nursery.start(f"join-{client}", *federation.join(client)) for client in range(3)]
+    wait_for(lambda: "round 3: recorded" in clients[0].output, f"round 3:\n{clients[0].output}")
+    server.kill()
+    assert [line["round"] for line in federation.metrics] in ([1, 2], [1, 2, 3])
+    again = nursery.start("serve", *federation.serve())
+    assert again.finish() == 0, again.output
+    for client in clients:
+        assert client.finish() == 0, client.output
+    assert [line["round"] for line in federation.metrics] == [1, 2, 3, 4, 5]
+    for client in range(3):
+        ledger = federation.ledger(client)
+        answered = sum(client in answer["answered"] for answer in federation.answers)  # type: ignore[operator]
+        # Each round was charged once; what had to be sent twice was sent as the same bytes.
+        assert ledger.spent().releases == 5
+        assert answered >= 5
+        ledger.verify()
+
+
+class Witness:
+    """Looks at every upload in the moment it arrives: is it on the sender's ledger already?"""
+
+    def __init__(self, server: Server, link: Link, ledger: Path, victim: int) -> None:
+        self.ledger, self.seen, self.unrecorded = ledger, 0, 0
+        self.node = next(node for node, number in link.nodes.items() if number == victim)
+        state = link.grid.state
+        announce, self.server = state.store_message_and_object_tree, server
+
+        def watched(message, tree, session):  # type: ignore[no-untyped-def]
+            if message.metadata.src_node_id == self.node and not message.has_error():
+                self.look()
+            return announce(message, tree, session)
+
+        state.store_message_and_object_tree = watched
+
+    def look(self) -> None:
+        self.seen += 1
+        with sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True) as connection:
+            rounds = [row[0] for row in connection.execute("SELECT round FROM rows WHERE kind = 'release'")]
+        connection.close()
+        self.unrecorded += self.server.round + 1 not in rounds
+
+
+def test_a_client_killed_at_twenty_random_instants_never_sends_what_it_did_not_record(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    options = ("--rounds", 400, "--samples", 50, "--model", "softmax", "--adversary", "curious-server")
+    federation = Federation(tmp_path, 2, *options)
+    home, chance = prepare(federation.home, None, []), random.Random(20)
+    model = build("softmax", (1, 28, 28), 10, 0)
+    with Link("127.0.0.1", federation.port, home.certificates, home.client_keys(), 2**22) as link:
+        server = Server(home.plan, model, link, wait=120, min_answers=1)
+        victim_ledger = tmp_path / "state-0" / "ledger.sqlite"
+        witness = Witness(server, link, victim_ledger, victim=0)
+        stop = threading.Event()
+
+        def rounds() -> None:
+            while not stop.is_set() and server.round < home.plan.rounds:
+                server.step()
+
+        other = nursery.start("other", *federation.join(1))
+        victim = nursery.start("victim", *federation.join(0))
+        working = threading.Thread(target=rounds, daemon=True)
+        working.start()
+        for _ in range(20):
+            before = server.round
+            wait_for(lambda: server.round > before + 1 or not working.is_alive(), "two rounds")  # noqa: B023
+            time.sleep(chance.uniform(0, 0.4))
+            victim.kill()
+            victim = nursery.start("victim", *federation.join(0))
+        before = server.round
+        wait_for(lambda: server.round > before + 1, "rounds after the last kill")
+        assert other.alive
+        stop.set()
+        working.join(60)
+    assert witness.unrecorded == 0
+    assert witness.seen >= 40
+    ledger = federation.ledger(0)
+    ledger.verify()
+    assert ledger.spent().releases >= witness.seen - ledger.spent().resends
+    answered = server.round
+    assert ledger.spent().releases >= answered - 1
+
+
+def test_a_spent_budget_is_refused_the_noise_corrected_and_too_few_stop_the_run(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    federation = Federation(tmp_path, 3, "--rounds", 6, "--samples", 100, "--model", "softmax")
+    server = nursery.start("serve", *federation.serve("--min-answers", 2, "--wait", 60))
+    clients = [
+        nursery.start("all", *federation.join(0)),
+        nursery.start("three", *federation.join(1, "--max-releases", 3)),
+        nursery.start("two", *federation.join(2, "--max-releases", 2)),
+    ]
+    assert clients[2].finish() == 1
+    assert "the budget is spent: 2 releases of at most 2 were made" in clients[2].output
+    assert server.finish() == 1
+    assert "round 4 stopped: 1 of 3 clients gave a usable upload, 2 are needed" in server.output
+    assert "client 2: the budget is spent" in server.output
+    assert clients[0].finish() == 1
+    assert "The federation did not finish: stopped: round 4" in clients[0].output
+    assert [answer["answered"] for answer in federation.answers] == [[0, 1, 2], [0, 1, 2], [0, 1]]
+    check_top_up(federation)
+    assert [federation.ledger(client).spent().releases for client in range(3)] == [4, 3, 2]
+
+
+def check_top_up(federation: Federation) -> None:
+    """With 2 of 3 equal clients Delta_D grows by 3/2, and so must all noise in the average (MATH section 3)."""
+    noise = Plan.from_toml(federation.home / "plan.toml").noise_scales()
+    sigma = float(noise.sigma_uplink[0])
+    needed = (3 / 2) ** 2 * (sigma**2 / 3 + noise.sigma_downlink**2) - sigma**2 / 2
+    used = [answer["sigma_downlink"] for answer in federation.answers]
+    assert used[0] == used[1] == pytest.approx(noise.sigma_downlink)
+    assert used[2] == pytest.approx(math.sqrt(needed))
