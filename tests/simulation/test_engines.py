@@ -16,6 +16,7 @@ from nbafl.protocol import Training, client_batches, flatten, train_locally
 from nbafl.protocol import draw as draw_participants
 from nbafl.simulation import Job, Simulator, build
 from nbafl.simulation.features import DenseFeatures, SparseFeatures
+from nbafl.simulation.graphed import GraphedDualEngine, Recordings
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 
@@ -126,3 +127,22 @@ def test_engines_agree_on_digits(dtype: torch.dtype, kind: type, batch: int | No
         features = simulator.engine.roster.features if engine == "dual" else simulator.engine.features
         assert isinstance(features, kind)
         close(simulator.vector, expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("per_round", "batch"), [(None, None), (None, 9), (3, None), (3, 9)])
+def test_the_recorded_engine_does_what_the_dual_engine_does(per_round: int | None, batch: int | None) -> None:
+    """What a GPU replays as a graph of kernels, run step by step here."""
+    federation = Federation.mnist(clients=8, samples=20, seed=1)
+    job = Job(Training(steps=4, batch=batch, clip=9.45), rounds=3, per_round=per_round, sigma_uplink=0.01)
+    model = build("mlp", federation.shape, 10, 3)
+    plain, recorded = (Simulator(federation, model, job, "cpu", "dual") for _ in range(2))
+    engine = plain.engine
+    recorded.engine = GraphedDualEngine(
+        engine.network, engine.roster, engine.crew, engine.training, engine.seed, engine.exact_norms
+    )
+    recorded.engine.recordings = Recordings()
+    for _ in range(3):
+        plain.step()
+        recorded.step()
+    close(recorded.vector, plain.vector, 1e-5)
+    assert all(recorded.engine.recordings._held.values())

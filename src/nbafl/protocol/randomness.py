@@ -42,10 +42,21 @@ def batches(seed: int, round: int, clients: Tensor, sizes: Tensor, steps: int, b
     record is met once. The order is the sorting order of a hash of (seed, round, client, epoch, record), so
     that all clients of a round are drawn in one go, on any device, with the same result.
     """
-    largest = int(sizes.max())
+    largest, smallest = int(sizes.max()), int(sizes.min())
+    return salted_batches(batch_salt(seed, round), clients, sizes, steps, batch, largest, smallest)
+
+
+def batch_salt(seed: int, round: int) -> int:
+    """What makes the minibatches of this round differ from those of other rounds."""
+    return stream_key(seed, round, "batches")
+
+
+def salted_batches(
+    salt: int | Tensor, clients: Tensor, sizes: Tensor, steps: int, batch: int, largest: int, smallest: int
+) -> Tensor:
+    """`batches` with everything the host must know given: no step of it waits for the device."""
     per_epoch = -(-sizes // batch)  # batches in an epoch: |D_i| / batch, rounded up
-    epochs = -(-steps // int(per_epoch.min()))
-    salt = stream_key(seed, round, "batches")
+    epochs = -(-steps // -(-smallest // batch))
     key = (clients[:, None] * _GOLDEN + salt)[:, :, None] ^ _hash(_span(epochs, clients)[:, None] + 1)
     order = _hash(_hash(key) + _span(largest, clients))
     absent = _span(largest, clients) >= sizes[:, None, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,6 +16,37 @@ from nbafl.simulation.records import Records, Rows
 
 WASTE = 1.25
 """A team may be padded to this many times the rows its clients have."""
+
+
+class Members(Protocol):
+    """B clients, padded to m rows each: all that an engine asks of a team."""
+
+    @property
+    def place(self) -> Tensor:
+        """Their positions among the round's participants, (B,)."""
+        ...
+
+    @property
+    def target(self) -> Tensor:
+        """Targets, (B, 1, m)."""
+        ...
+
+    @property
+    def share(self) -> Tensor:
+        """1/|D_i| on real rows, 0 on padding, (B, 1, m)."""
+        ...
+
+    @property
+    def features(self) -> Block: ...
+    @property
+    def gram(self) -> Tensor:
+        """G_i = X_i X_i', (B, m, m)."""
+        ...
+
+    @property
+    def reach(self) -> Tensor:
+        """A bound on the operator norm of each X_i, (B,)."""
+        ...
 
 
 class Team:
@@ -33,7 +65,6 @@ class Team:
     ) -> None:
         self.clients = clients
         self.place = torch.as_tensor(place, device=records.device)
-        """Their positions among the round's participants."""
         self._records, self._features, self._grams = records, features, grams
 
     @cached_property
@@ -47,12 +78,10 @@ class Team:
 
     @cached_property
     def target(self) -> Tensor:
-        """Targets, (B, 1, m)."""
         return self._records.y[self.rows.index][:, None]
 
     @cached_property
     def share(self) -> Tensor:
-        """1/|D_i| on real rows, 0 on padding, (B, 1, m)."""
         return self.rows.shares(self._records.dtype)[:, None]
 
     @cached_property
@@ -68,12 +97,10 @@ class Team:
 
     @property
     def gram(self) -> Tensor:
-        """G_i = X_i X_i', (B, m, m)."""
         return self._gram[0]
 
     @property
     def reach(self) -> Tensor:
-        """A bound on the operator norm of each X_i, (B,)."""
         return self._gram[1]
 
 

@@ -16,6 +16,7 @@ from nbafl.errors import UsageError
 from nbafl.simulation.crew import Crew
 from nbafl.simulation.dual import DualEngine
 from nbafl.simulation.engine import Engine
+from nbafl.simulation.graphed import GraphedDualEngine
 from nbafl.simulation.job import Job
 from nbafl.simulation.metrics import Scorer
 from nbafl.simulation.one_step import OneStepEngine
@@ -31,6 +32,9 @@ GRAM_BYTES = 4 * 2**30
 """Without being asked to, nobody fills more memory than this with Gram matrices."""
 UPDATE = 25
 """What changing one weight costs in a plain step, in multiplications: a few passes over the weights."""
+
+LAUNCHES = 4e9
+"""What a GPU could have multiplied while the host launches the kernels of one client's step."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,8 @@ def multiplications(choice: Choice) -> dict[str, float]:
     dual = 2 * sizes * product + grams * first.outputs
     whole = batch == sizes
     plain = steps * (2 * batch * np.where(whole, product, weights) + UPDATE * weights)
+    if setting.records.device.type == "cuda":
+        plain += steps * LAUNCHES
     kept = 4 * np.mean(sizes**2) * setting.records.data.clients
     too_much = kept > GRAM_BYTES and choice.job.per_round is None
     return {"dual": float("inf") if too_much else float(dual.mean()), "plain": float(plain.mean())}
@@ -122,10 +128,13 @@ def _dual(choice: Choice) -> tuple[Engine, Scorer]:
     setting, job = choice.setting, choice.job
     assert setting.network is not None
     assert setting.roster is not None
-    engine = DualEngine(
+    cuda = setting.records.device.type == "cuda"
+    engine = (GraphedDualEngine if cuda else DualEngine)(
         setting.network, setting.roster, choice.crew, job.training, job.seed, choice.exact_norms
     )
-    return engine, _network_scorer(choice, engine)
+    if isinstance(engine, GraphedDualEngine):
+        engine.recordings = setting.recordings
+    return engine, _network_scorer(choice, None if cuda else engine)
 
 
 def _plain(choice: Choice) -> tuple[Engine, Scorer]:

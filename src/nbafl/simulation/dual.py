@@ -12,6 +12,7 @@ The norm needs one more product with G than the steps do. It is skipped when a b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nbafl.protocol import Training, batches, clip_factor
-from nbafl.simulation.blocks import Roster, Team
+from nbafl.simulation.blocks import Members, Roster
 from nbafl.simulation.crew import Crew, lanes
 from nbafl.simulation.engine import Aggregate, Part, Start, combine
 from nbafl.simulation.network import Network
@@ -63,9 +64,13 @@ class DualEngine:
     @torch.no_grad()
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
         start = Start.of(broadcast, self.network, self.roster.features)
-        teams = self.roster.teams(clients)
         shares = torch.as_tensor(weights, dtype=broadcast.dtype, device=broadcast.device)
-        order = self._order(clients, round)
+        return self.train(start, self.roster.teams(clients), shares, self._order(clients, round))
+
+    def train(
+        self, start: Start, teams: Sequence[Members], shares: Tensor, order: Tensor | None
+    ) -> Aggregate:
+        """The round once its data are at hand; `order` holds the minibatches, (K, steps, batch), or None."""
 
         def work(numbers: range) -> Part:
             scratch = Scratch(start.table)
@@ -73,20 +78,19 @@ class DualEngine:
             return sum(parts, start=next(parts))
 
         parts = self.crew.map(work, lanes(len(teams)))
-        return combine(parts, start, self.network, self.roster.features, self.training.rule, len(clients))
+        return combine(parts, start, self.network, self.roster.features, self.training.rule, len(shares))
 
     def _order(self, clients: np.ndarray, round: int) -> Tensor | None:
-        """Minibatches of all participants, (K, steps, batch); None where the full batch is everyone's."""
+        """Minibatches of all participants; None where the full batch is everyone's."""
         training, records = self.training, self.roster.records
         sizes = np.ascontiguousarray(records.data.sizes[clients])
         if training.batch is None or training.batch >= sizes.max():
             return None
-        who = torch.as_tensor(clients, device=records.device)
-        held = torch.as_tensor(sizes, device=records.device)
+        who, held = (torch.as_tensor(values, device=records.device) for values in (clients, sizes))
         return batches(self.seed, round, who, held, training.steps, training.batch)
 
     def _team(
-        self, team: Team, number: int, start: Start, shares: Tensor, order: Tensor | None, scratch: Scratch
+        self, team: Members, number: int, start: Start, shares: Tensor, order: Tensor | None, scratch: Scratch
     ) -> Part:
         z0 = self.ahead.take(start.vector, number)
         if z0 is None:
@@ -105,7 +109,9 @@ class DualEngine:
         update = team.features.transposed_times(trained.coefficients.mul_(factor[:, None, None]))
         return Part(update, factor @ (trained.later - start.later), factor.sum(), clipped, norm)
 
-    def _full_steps(self, team: Team, z0: Tensor, later: Tensor, start: Start, scratch: Scratch) -> Trained:
+    def _full_steps(
+        self, team: Members, z0: Tensor, later: Tensor, start: Start, scratch: Scratch
+    ) -> Trained:
         """S full-batch steps; the product with G of step s gives the pre-activations of step s + 1."""
         training, tail = self.training, Tail(self.network, later, z0.shape[1], scratch)
         a, z = scratch("a", *z0.shape), scratch("z", *z0.shape)
@@ -127,7 +133,7 @@ class DualEngine:
         return Trained(a, later, self._bound(inner, travelled, later, start))
 
     def _batch_steps(
-        self, team: Team, z0: Tensor, later: Tensor, start: Start, order: Tensor, scratch: Scratch
+        self, team: Members, z0: Tensor, later: Tensor, start: Start, order: Tensor, scratch: Scratch
     ) -> Trained:
         """S minibatch steps: each touches its own rows of A only. `order` is (B, steps, batch)."""
         training, (clients, rows, units) = self.training, z0.shape
@@ -180,7 +186,7 @@ class DualEngine:
         return torch.hypot(before + travelled, self._later_square(later, start).sqrt())
 
     def _length(
-        self, team: Team, trained: Trained, z0: Tensor, start: Start, scratch: Scratch
+        self, team: Members, trained: Trained, z0: Tensor, start: Start, scratch: Scratch
     ) -> Tensor | None:
         """Exact length of what is clipped, (B,); None when nobody's can exceed C and nobody asked."""
         overshoot = (

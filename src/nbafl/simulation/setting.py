@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from nbafl.simulation.blocks import Roster
 from nbafl.simulation.features import SPARSE_BELOW, Block, DenseFeatures, Features, SparseFeatures, density
+from nbafl.simulation.graphed import Recordings
 from nbafl.simulation.network import Layer, Network
 from nbafl.simulation.records import Records, Rows
 
@@ -37,6 +38,7 @@ class Setting:
     """What a product with the features costs, relative to the dense product."""
     test: list[tuple[Block, Tensor]]
     """The test set in pieces: features and targets (1, rows); multiplied with full tables."""
+    recordings: Recordings = field(default_factory=Recordings)
 
     @classmethod
     def of(cls, records: Records, model: nn.Module) -> Setting:

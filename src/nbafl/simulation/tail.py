@@ -53,7 +53,7 @@ class Tail:
             scratch(f"back {n}", clients, rows, layer.inputs) for n, layer in enumerate(network.later)
         ]
         self._outputs = scratch("outputs", clients, network.outputs, rows)
-        self._minus = later.new_tensor(-1.0).expand(clients, 1, rows)
+        self._minus = later.new_full((), -1.0).expand(clients, 1, rows)
 
     def forward(self, z: Tensor) -> tuple[list[Tensor], Tensor]:
         """Activations of every hidden layer and the outputs (B, outputs, R); z (B, R, units) is overwritten."""

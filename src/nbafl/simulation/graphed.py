@@ -1,0 +1,177 @@
+"""The dual engine on a GPU as one recorded graph of kernels: a round is a handful of launches from the host.
+
+A round of small clients is a hundred kernels of a few microseconds each, and launching them one by one from Python
+takes longer than running them. They are recorded once (CUDA graphs) and replayed with new inputs: the broadcast, who
+takes part with which weights, and the salt of the minibatches. Runs that share a federation and differ only in noise
+and seed share the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nbafl.protocol import Training
+from nbafl.protocol.randomness import batch_salt, salted_batches
+from nbafl.simulation.blocks import Members, Roster
+from nbafl.simulation.dual import DualEngine
+from nbafl.simulation.engine import Aggregate, Start
+from nbafl.simulation.features import Block
+from nbafl.simulation.gram import reach
+from nbafl.simulation.records import distinct
+
+HELD_BYTES = 16 * 2**30
+"""Gram matrices and record numbers of all clients are held on the device when they fit this."""
+PIECE = 256
+
+
+class Everyone:
+    """Indices and Gram matrices of all clients in one tensor each, for clients of equal size."""
+
+    def __init__(self, roster: Roster) -> None:
+        self.records, self.features = roster.records, roster.features
+        self.index = self.records.rows(None).index
+        numbers = torch.arange(len(self.index), device=self.records.device)
+        self.gram = torch.cat([self.block(part).gram() for part in numbers.split(PIECE)])
+        self.reach = reach(self.gram)
+
+    def block(self, clients: Tensor) -> Block:
+        return self.features.gather(self.index[clients])
+
+
+class DrawnTeam:
+    """All of a round's participants, found on the device from their numbers alone (what `Team` is to a host)."""
+
+    def __init__(self, everyone: Everyone, clients: Tensor) -> None:
+        self.everyone, self.numbers = everyone, clients
+        self.place = torch.arange(len(clients), device=clients.device)
+
+    @cached_property
+    def index(self) -> Tensor:
+        return self.everyone.index[self.numbers]
+
+    @cached_property
+    def target(self) -> Tensor:
+        return self.everyone.records.y[self.index][:, None]
+
+    @cached_property
+    def share(self) -> Tensor:
+        clients, rows = self.index.shape
+        return torch.full(
+            (clients, 1, rows), 1 / rows, dtype=self.everyone.records.dtype, device=self.index.device
+        )
+
+    @cached_property
+    def features(self) -> Block:
+        return self.everyone.block(self.numbers)
+
+    @cached_property
+    def gram(self) -> Tensor:
+        return self.everyone.gram[self.numbers]
+
+    @cached_property
+    def reach(self) -> Tensor:
+        return self.everyone.reach[self.numbers]
+
+
+class Recording:
+    """A round's kernels with their inputs and outputs; the first round runs them one by one, later ones replay."""
+
+    def __init__(
+        self, engine: DualEngine, teams: Sequence[Members] | None, everyone: Everyone | None, count: int
+    ) -> None:
+        records = engine.roster.records
+        self._engine, self._teams, self._everyone = engine, teams, everyone
+        sizes = records.data.sizes
+        self._largest, self._smallest = int(sizes.max()), int(sizes.min())
+        self._sizes = torch.as_tensor(np.ascontiguousarray(sizes[:count]), device=records.device)
+        self._clients = torch.arange(count, device=records.device)
+        self._weights = torch.empty(count, dtype=records.dtype, device=records.device)
+        self._salt = torch.zeros((), dtype=torch.int64, device=records.device)
+        self._vector: Tensor | None = None
+        self._result: Aggregate | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def play(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, salt: int) -> Aggregate:
+        """One round."""
+        first = self._vector is None
+        if self._vector is None:
+            self._vector = torch.empty_like(broadcast)
+        self._vector.copy_(broadcast)
+        if self._everyone is not None:
+            self._clients.copy_(torch.as_tensor(clients), non_blocking=True)
+        self._weights.copy_(torch.as_tensor(weights), non_blocking=True)
+        self._salt.fill_(salt)
+        if first or not broadcast.is_cuda:
+            return self._round()
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._result = self._round()
+        self._graph.replay()
+        assert self._result is not None
+        return Aggregate(self._result.vector.clone(), self._result.clipped, self._result.norm)
+
+    def _round(self) -> Aggregate:
+        engine, training = self._engine, self._engine.training
+        assert self._vector is not None
+        start = Start.of(self._vector, engine.network, engine.roster.features)
+        teams = self._teams if self._everyone is None else [DrawnTeam(self._everyone, self._clients)]
+        order = None
+        if training.batch is not None and training.batch < self._largest:
+            order = salted_batches(
+                self._salt,
+                self._clients,
+                self._sizes,
+                training.steps,
+                training.batch,
+                self._largest,
+                self._smallest,
+            )
+        assert teams is not None
+        return engine.train(start, teams, self._weights, order)
+
+
+class Recordings:
+    """The recordings of one setting, shared by its runs: one per kind of training and number of participants."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[Training, int, bool], Recording | None] = {}
+        self._everyone: Everyone | None = None
+
+    def of(self, engine: DualEngine, count: int) -> Recording | None:
+        """The recording for this kind of round; None where rounds differ in more than their inputs."""
+        key = (engine.training, count, torch.backends.cuda.matmul.allow_tf32)
+        if key not in self._held:
+            self._held[key] = self._record(engine, count)
+        return self._held[key]
+
+    def _record(self, engine: DualEngine, count: int) -> Recording | None:
+        """Everyone's teams never change; drawn participants are found on the device where sizes are equal."""
+        roster, data = engine.roster, engine.roster.records.data
+        if count == data.clients:
+            return Recording(engine, roster.teams(None), None, count)
+        size, item = int(data.sizes[0]), torch.finfo(roster.records.dtype).bits // 8
+        fits = data.clients * (size**2 * item + size * 8) <= HELD_BYTES and count * size <= roster.limit
+        if not fits or (distinct(data.sizes) != size).any():
+            return None
+        if self._everyone is None:
+            self._everyone = Everyone(roster)
+        return Recording(engine, None, self._everyone, count)
+
+
+class GraphedDualEngine(DualEngine):
+    """The dual engine with recorded rounds."""
+
+    recordings: Recordings
+
+    @torch.no_grad()
+    def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
+        recording = self.recordings.of(self, len(clients))
+        if recording is None:
+            return super().round(broadcast, clients, weights, round)
+        return recording.play(broadcast, clients, weights, batch_salt(self.seed, round))
