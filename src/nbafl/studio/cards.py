@@ -28,6 +28,8 @@ def headline(answer: Answer) -> str:
         f"One {claimed['unit']} ({claimed['adjacency']}) is claimed to be protected with "
         f"<b>ε = {short(plan.epsilon)}</b> at δ = {short(plan.delta)} against <b>{escape(plan.adversary)}</b>{condition}."
     )
+    if answer.kept and answer.summary["conditional"]:
+        return _badge("perhaps", "claim kept conditionally") + f"<p>{promise}</p>"
     if answer.kept:
         return _badge("good", "claim kept") + f"<p>{promise}</p>"
     found = "no finite ε" if answer.epsilon is None else f"ε = {short(answer.epsilon)}"
@@ -37,7 +39,7 @@ def headline(answer: Answer) -> str:
 def compact(answer: Answer) -> str:
     """The same in one line, for a narrow screen while a slider is moved."""
     noise = answer.summary["noise"]["sigma_aggregate"]
-    mark = "✓" if answer.kept else "✕"
+    mark = "✕" if not answer.kept else "?" if answer.summary["conditional"] else "✓"
     return (
         f"<b>{mark} ε {short(answer.epsilon)}</b> <span>{escape(answer.adversary.name)}, δ {short(answer.plan.delta)}"
         f"{', if 2C/m' if answer.summary['conditional'] else ''}</span> <b>σ<sub>A</sub> {short(noise)}</b>"
@@ -101,5 +103,5 @@ def bars_caption(answer: Answer) -> str:
 
 
 def _badge(kind: str, text: str) -> str:
-    mark = "✓" if kind == "good" else "✕"
+    mark = {"good": "✓", "perhaps": "?", "bad": "✕"}[kind]
     return f'<span class="badge {kind}"><i aria-hidden="true">{mark}</i> {text}</span>'

@@ -16,6 +16,7 @@ from nbafl.studio.controls import Controls
 from nbafl.studio.draft import Draft, Unfit
 from nbafl.studio.latest import Latest
 from nbafl.studio.launcher import Launcher
+from nbafl.studio.outlook_card import OutlookCard
 from nbafl.studio.wording import escape
 
 PRESET_LABELS = {"paper": "The paper’s setting", "private": "A private setting"}
@@ -24,10 +25,11 @@ PRESET_LABELS = {"paper": "The paper’s setting", "private": "A private setting
 class PlanPage:
     """One visitor's Plan page."""
 
-    def __init__(self, client: Client, draft: Draft, launcher: Launcher) -> None:
+    def __init__(self, client: Client, draft: Draft, launcher: Launcher, outlook: OutlookCard) -> None:
         self.client = client
         self.draft = draft
         self.launcher = launcher
+        self.outlook = outlook
         self.plan: Plan | None = None
         self.controls = Controls(draft, self._changed)
         self.answering: Latest[Plan, Answer | str] = Latest(_answered, self._show)
@@ -85,12 +87,14 @@ class PlanPage:
         with frame.card("meaning"):
             frame.heading("What it means for one record")
             self.meaning = frame.markup("")
-        with frame.card() as self.beware:
-            frame.heading("Beware")
-            self.notices = frame.markup("")
-        with frame.card("assume", "wide"):
-            frame.heading("What every ε here rests on")
-            self.assumptions = frame.markup("").classes("soft")
+        with ui.element("div").classes("stack"):
+            with frame.card():
+                frame.heading("Beware")
+                self.notices = frame.markup("")
+            with frame.card("assume"):
+                frame.heading("What every ε here rests on")
+                self.assumptions = frame.markup("").classes("soft")
+        self.outlook.build()
         with frame.card("wide"):
             frame.heading("The same as a command")
             self.command = frame.markup("", tag="code").classes("command").props("data-command tabindex=0")
@@ -110,6 +114,7 @@ class PlanPage:
             return
         self.controls.show_errors({})
         self.answering.ask(self.plan)
+        self.outlook.ask(self.plan)
 
     def _refuse(self, sentence: str, field: str) -> None:
         self.plan = None

@@ -17,6 +17,7 @@ from nbafl.errors import NbaflError
 from nbafl.studio import charts, frame, run_cards
 from nbafl.studio.draft import Draft
 from nbafl.studio.launcher import Launcher
+from nbafl.studio.plot import Plot
 from nbafl.studio.shelf import Entry, Line, Shelf
 
 LOOK_EVERY = 1.0
@@ -113,17 +114,15 @@ class RunsPage:
             frame.markup("<h2>Choose a run</h2><p>Click a run to see its curves and its privacy statement; tick several to "
                          "lay their curves over each other.</p>")  # fmt: skip
 
-    def _plot(self, index: int) -> ui.plotly:
+    def _plot(self, index: int) -> Plot:
         with ui.element("div"):
             choose = ui.select(
-                charts.METRICS, value=self.metrics[index], on_change=lambda e: self._measure(index, e.value)
+                charts.METRICS,
+                value=self.metrics[index],
+                on_change=lambda event: self._measure(index, event.value),
             )
             choose.props(f'dense borderless options-dense aria-label="Metric of chart {index + 1}"')
-            return (
-                ui.plotly(charts.run_curves([], self.metrics[index]))
-                .classes("chart")
-                .props(f"data-chart={index}")
-            )
+            return Plot(f"data-chart={index}")
 
     # --- looking ----------------------------------------------------------------------------------------------
 
@@ -177,7 +176,7 @@ class RunsPage:
         self.chart_card.visible = any(lines for _, lines in curves)
         rounds = max((entry.plan.rounds for entry in chosen if entry.plan), default=0)
         for plot, metric in zip(self.plots, self.metrics, strict=True):
-            plot.update_figure(charts.run_curves(curves, metric, rounds))
+            plot.show(charts.run_curves(curves, metric, rounds) if self.chart_card.visible else None)
         self.legend.content = run_cards.legend([name for name, _ in curves])
 
     def _show_one(self, entry: Entry) -> None:

@@ -15,9 +15,12 @@ from nbafl.studio import files, frame, plain
 from nbafl.studio.draft import Draft
 from nbafl.studio.guard import Guard, check_exposure
 from nbafl.studio.launcher import Launcher
+from nbafl.studio.outlook import Source, default_source
+from nbafl.studio.outlook_card import OutlookCard
 from nbafl.studio.plan_page import PlanPage
 from nbafl.studio.runs_page import RunsPage
 from nbafl.studio.shelf import Shelf
+from nbafl.studio.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,15 @@ class Studio:
     constants: str | None = None
     shelf: Shelf = field(init=False)
     launcher: Launcher = field(init=False)
+    workshop: Workshop = field(init=False)
+    source: Source = field(init=False)
 
     def __post_init__(self) -> None:
         check_exposure(self.host, self.token)
         object.__setattr__(self, "shelf", Shelf(self.runs))
         object.__setattr__(self, "launcher", Launcher(self.runs))
+        object.__setattr__(self, "workshop", Workshop())
+        object.__setattr__(self, "source", default_source(self.constants))
 
 
 def serve(studio: Studio, open_browser: bool = False) -> None:
@@ -46,6 +53,7 @@ def serve(studio: Studio, open_browser: bool = False) -> None:
     _pages(studio)
     files.serve(studio.shelf, studio.figures)
     _say_what_went_wrong()
+    app.on_shutdown(studio.workshop.close)
     app.add_middleware(Guard, token=studio.token)
     print(f"nbafl studio on {_address(studio)} (Ctrl-C ends it; runs go on).", flush=True)
     ui.run(
@@ -67,7 +75,8 @@ def _pages(studio: Studio) -> None:
     @ui.page("/")
     def plan_page(request: Request, client: Client) -> None:
         with frame.page("Plan", "/", where=_where(studio)):
-            PlanPage(client, Draft.from_query(request.query_params), studio.launcher).build()
+            outlook = OutlookCard(studio.workshop, studio.source)
+            PlanPage(client, Draft.from_query(request.query_params), studio.launcher, outlook).build()
 
     @ui.page("/runs")
     async def runs_page(request: Request, client: Client) -> None:
