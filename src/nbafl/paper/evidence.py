@@ -1,0 +1,92 @@
+"""The statistics under the verdicts: paired comparisons over seeds, trends, and valleys.
+
+Runs of different settings share data, initial weights and noise stream seed by seed, so every comparison is paired:
+a one-sided paired t-test on the differences. A test of several comparisons divides the level among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.05
+
+
+def p_smaller(first: np.ndarray, second: np.ndarray) -> float:
+    """p-value of `first < second` on average; 1 where there are too few seeds to say."""
+    difference = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
+    if len(difference) < 2:
+        return 1.0
+    if np.ptp(difference) == 0:
+        return 0.0 if difference[0] > 0 else 1.0
+    return float(stats.ttest_1samp(difference, 0.0, alternative="greater").pvalue)
+
+
+@dataclass(frozen=True)
+class Test:
+    """Whether a claim is supported, and everything that decided it."""
+
+    __test__ = False  # not a pytest class
+
+    supported: bool
+    details: dict[str, Any]
+
+
+def improves(labels: list[str], values: list[np.ndarray], smaller_is_better: bool = True) -> Test:
+    """Each label is better than the one before: means in order, and a trend in the seeds."""
+    means = [float(each.mean()) for each in values]
+    values = values if smaller_is_better else [-each for each in values]
+    ordered = all(later.mean() < earlier.mean() for earlier, later in pairwise(values))
+    table = np.stack(values, axis=1)
+    index = np.arange(table.shape[1]) - (table.shape[1] - 1) / 2
+    slopes = table @ index / (index @ index)
+    trend = p_smaller(slopes, np.zeros_like(slopes))
+    steps = {
+        f"{labels[i]} to {labels[i + 1]}": p_smaller(values[i + 1], values[i]) for i in range(len(labels) - 1)
+    }
+    details = {
+        "means": dict(zip(labels, means, strict=True)),
+        "means_in_order": ordered,
+        "p_trend": trend,
+        "p_steps": steps,
+        "level": LEVEL,
+    }
+    return Test(ordered and trend < LEVEL, details)
+
+
+def valley(grid: tuple[int, ...], losses: np.ndarray, tests: int = 1) -> Test:
+    """The mean is smallest inside the grid, and both ends lie higher; `losses` is (seeds, grid)."""
+    means = losses.mean(axis=0)
+    best = int(np.argmin(means))
+    interior = 0 < best < len(grid) - 1
+    ends = {
+        str(grid[end]): p_smaller(losses[:, best], losses[:, end]) if end != best else 1.0
+        for end in (0, len(grid) - 1)
+    }
+    level = LEVEL / (2 * tests)
+    details = {
+        "best": grid[best],
+        "interior": interior,
+        "means": {str(x): float(mean) for x, mean in zip(grid, means, strict=True)},
+        "p_ends_higher": ends,
+        "level": level,
+    }
+    return Test(interior and max(ends.values()) < level, details)
+
+
+def vertices(grid: tuple[int, ...], losses: np.ndarray) -> np.ndarray:
+    """Where each seed's curve is lowest, between grid points: the vertex of a parabola in log x."""
+    x = np.log(np.asarray(grid, dtype=float))
+    found = []
+    for row in losses:
+        i = int(np.argmin(row))
+        if not 0 < i < len(grid) - 1:
+            found.append(float(grid[i]))
+            continue
+        square, slope, _ = np.polyfit(x[i - 1 : i + 2], row[i - 1 : i + 2], 2)
+        found.append(float(np.exp(np.clip(-slope / (2 * square), x[i - 1], x[i + 1]))))
+    return np.array(found)

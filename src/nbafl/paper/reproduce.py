@@ -1,0 +1,115 @@
+"""Make the figures again: compute or recall the runs, draw, test the claims, write one page.
+
+The out folder holds `fig02_paper.png` and so on (also .svg and .csv), `verdicts.json`, `index.html`, and under `data`
+the cached results and the pilot of figures 8 and 9. A second call with the same numbers only draws.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nbafl.durable import write_text
+from nbafl.errors import UsageError
+from nbafl.paper import fig02_03, fig04_05, fig06_07, fig08, fig09, fig10, fig11, page
+from nbafl.paper.evidence import LEVEL
+from nbafl.paper.fig08 import Expressions
+from nbafl.paper.pictures import Panel, Picture, same_limits, write
+from nbafl.paper.runs import Runs, Wanted
+from nbafl.paper.settings import CALIBRATIONS, Settings, describe
+from nbafl.paper.verdicts import verdicts
+
+FIGURES = tuple(range(2, 12))
+_TRAINED = (fig02_03, fig04_05, fig06_07, fig09, fig10, fig11)
+
+Meter = Callable[[int], None]
+"""Told of finished client rounds."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out."""
+
+    verdicts: list[dict[str, Any]]
+    page: Path
+
+
+def runs_of(figures: tuple[int, ...], settings: Settings, seeds: int) -> Runs:
+    """The trainings that these figures need."""
+    if seeds < 1:
+        raise UsageError("seeds", seeds, "at least 1 (at least 2 for any statistical test)")
+    for number in figures:
+        if number not in FIGURES:
+            raise UsageError(
+                "figures", number, "between 2 and 11 (figure 1 is a drawing, see docs/protocol.md)"
+            )
+    wanted: list[Wanted] = []
+    for module in _TRAINED:
+        if set(module.NUMBERS) & set(figures):
+            for calibration in CALIBRATIONS:
+                wanted += module.wanted(settings, calibration)
+    return Runs(settings, seeds, wanted)
+
+
+def reproduce(
+    figures: tuple[int, ...] = FIGURES,
+    seeds: int = 5,
+    out: Path = Path("runs/reproduce"),
+    settings: Settings | None = None,
+    results: Path | None = None,
+    meter: Callable[[int], AbstractContextManager[Meter]] | None = None,
+) -> Reproduction:
+    """Figures, verdicts and the page; `results` are runs computed elsewhere (`nbafl.paper.data`).
+
+    `meter(total)` gives a context whose value is told of finished client rounds.
+    """
+    settings = settings or Settings()
+    runs = runs_of(figures, settings, seeds)
+    data = out / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    for known in (data / "results.json", results):
+        if known is not None:
+            runs.load(known)
+    missing = sum(trial.cost for trial in runs.missing())
+    if missing:
+        with meter(missing) if meter else nullcontext(lambda _: None) as told:
+            runs.complete(data / "results.json", told)
+    expressions = Expressions(settings, data)
+    images = _draw(figures, runs, expressions, out)
+    entries = verdicts(runs, expressions, figures)
+    write_text(out / "verdicts.json", json.dumps(entries, indent=2) + "\n")
+    grids = {name: getattr(settings, name) for name in ("round_grid", "drawn_grid", "client_grid")}
+    write_text(out / "index.html", page.render(describe(settings), seeds, LEVEL, grids, images, entries))
+    return Reproduction(entries, out / "index.html")
+
+
+def _draw(
+    figures: tuple[int, ...], runs: Runs, expressions: Expressions, out: Path
+) -> dict[int, list[tuple[str, Path]]]:
+    """Write every picture; those of one figure share their y-axis so that the eye can compare them."""
+    images: dict[int, list[tuple[str, Path]]] = {}
+    for number in figures:
+        pair = [_picture(number, runs, expressions, calibration) for calibration in CALIBRATIONS]
+        if number != 8:
+            limits = same_limits(pair)
+            pair = [_limited(picture, limits) for picture in pair]
+        images[number] = [(picture.title, write(picture, out).png) for picture in pair]
+    return images
+
+
+def _picture(number: int, runs: Runs, expressions: Expressions, calibration: str) -> Picture:
+    if number == 8:
+        return fig08.pictures(expressions, calibration)[0]
+    if number == 9:
+        return fig09.pictures(runs, expressions, calibration)[0]
+    (module,) = (each for each in _TRAINED if number in each.NUMBERS)
+    return next(each for each in module.pictures(runs, calibration) if each.number == number)
+
+
+def _limited(picture: Picture, limits: tuple[float, float]) -> Picture:
+    panels: tuple[Panel, ...] = tuple(replace(panel, limits=limits) for panel in picture.panels)
+    return replace(picture, panels=panels)
