@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from nbafl import caveats
 from nbafl.errors import DataError, UsageError
 from nbafl.privacy import accounting, adversary, calibration, sensitivity
 from nbafl.privacy.adversary import Noise, Release
@@ -262,26 +263,11 @@ class Plan(BaseModel):
 
     def assumptions(self) -> list[str]:
         """Everything an epsilon of this plan rests on, as sentences."""
-        named = adversary.parse(self.adversary)
-        sensitivity_of = self.sensitivity_of()
-        found = [
-            f"Adversary {named.name} sees {named.sees}.",
-            f"Sensitivity {sensitivity_of.model}: {sensitivity_of.premise}",
-            "Noise is Gaussian and fresh in every upload and broadcast; initial weights, K and the draw of clients "
-            "do not depend on the data.",
-        ]
-        if self.weighting == "records":
-            found.append("The number of records of each client is public.")
-        if self.drawn < self.clients and sensitivity_of.unit == "record":
-            found.append(
-                "K-random scheduling gives no amplification for a record: who took part shows in the broadcast; "
-                "it only makes participations fewer."
-            )
-        return found
+        return caveats.assumptions(self)
 
     def warnings(self) -> list[str]:
         """What a careful reader should know before relying on this plan."""
-        return _warnings(self)
+        return caveats.warnings(self)
 
     # --- TOML -----------------------------------------------------------------------------------------------
 
@@ -425,58 +411,6 @@ def _proximal_sensitivity(plan: Plan) -> Sensitivity:
     )
 
 
-def _warnings(plan: Plan) -> list[str]:
-    if not plan.noise:
-        return ["No noise is added: nothing is guaranteed against anybody."]
-    found: list[str] = []
-    sensitivity_of = plan.sensitivity_of()
-    if sensitivity_of.conditional:
-        found.append(
-            "The sensitivity 2C/m is conditional: it does not hold for general models. The unconditional values rest "
-            "on clipping alone (2C); choose sensitivity gradient, proximal or client for a guarantee that holds."
-        )
-    if plan.calibration == "paper" and plan.epsilon > 1:
-        found.append(
-            f"The paper's noise formula sqrt(2 ln(1.25/delta)) is proven for epsilon below 1 only, not {plan.epsilon:g}."
-        )
-    if plan.calibration == "separate":
-        found.append(
-            "Separate calibration meets the paper's two requirements one by one; it is not a guarantee against an "
-            "adversary who sees uploads and broadcasts together."
-        )
-    if not plan.noise_scales().sigma_uplink.any():
-        found.append(
-            f"Against {plan.adversary} alone the least noise is all at the server: uploads carry none, so nothing holds "
-            "against anybody who sees one."
-        )
-    smallest = int(plan.client_sizes.min())
-    if sensitivity_of.unit == "record" and plan.delta >= 1 / smallest:
-        found.append(
-            f"delta {plan.delta:g} is not below 1/m = {1 / smallest:g}: releasing one record outright would pass."
-        )
-    if plan.calibration == "paper" and plan.drawn < plan.clients:
-        found.extend(_lemma_warnings(plan))
-    if plan.drawn < plan.clients and adversary.parse(plan.adversary).name == "eavesdropper":
-        spread = adversary.parse("eavesdropper-spread")
-        worst = accounting.epsilon_spent(plan.release(), plan.noise_scales(), spread, plan.delta)
-        found.append(
-            f"With K < N an eavesdropper that taps other clients in more than L rounds in all (L of each) is stronger: "
-            f"adversary eavesdropper-spread, epsilon {_number(worst)} at delta {plan.delta:g}."
-        )
-    return found
-
-
-def _lemma_warnings(plan: Plan) -> list[str]:
-    found = ["The K-random lemma claims an amplification that does not exist; see docs/errata.md."]
-    if calibration.lemma_b(plan.epsilon, plan.rounds, plan.drawn, plan.clients) is None:
-        found.append(
-            "The lemma's b does not exist at these N, K, T and epsilon; as printed the rule falls to sigma_D = 0."
-        )
-    elif plan.noise_scales().sigma_downlink == 0:
-        found.append("By the lemma's condition T <= epsilon/gamma the server adds no noise (sigma_D = 0).")
-    return found
-
-
 def _scalar_or_tuple(values: np.ndarray) -> float | tuple[float, ...]:
     first = float(values[0])
     return first if bool(np.all(values == values[0])) else tuple(float(value) for value in values)
@@ -484,10 +418,6 @@ def _scalar_or_tuple(values: np.ndarray) -> float | tuple[float, ...]:
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else "infinite"
 
 
 def _toml_value(value: object) -> str:
