@@ -61,7 +61,7 @@ class Audit:
 
     @property
     def claim(self) -> Proof:
-        return self.proofs[self.plan.adversary]
+        return self.proofs[adversary.parse(self.plan.adversary).name]
 
     @property
     def refuted(self) -> bool:
@@ -130,7 +130,7 @@ def audit(
     }
     if pair.follow == 1 and release.everyone and setting.sigma > 0 and plan.sensitivity != "proximal":
         proofs[UNSEEN] = _unseen(plan, pair, setting, mechanism, trials, confidence)
-    guessed = float(np.mean(game.guessed_right)) if pair.beacon is not None else None
+    guessed = min(1.0, float(np.mean(game.guessed_right))) if pair.beacon is not None else None
     attained = pair.shift / float(release.uplink[target])
     return Audit(plan, trials, confidence, problem, attained, proofs, guessed)
 
