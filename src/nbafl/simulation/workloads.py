@@ -43,6 +43,8 @@ class Workload:
     warm: int
     """Rounds to run before measuring."""
     population: bool = False
+    peer_rounds: int = 10
+    """Rounds that other simulators are measured for."""
 
     def federation(self) -> Federation:
         if self.population:

@@ -1,0 +1,173 @@
+"""`nbafl bench`: the fixed workloads, against the arithmetic floor and against other simulators."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nbafl.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from nbafl.simulation.workloads import Measurement, Workload
+
+HELP = """Measure this machine: seconds a round beside what the arithmetic alone would take.
+
+Examples:
+
+  nbafl bench W3                  50 small clients, 20 local steps
+
+  nbafl bench W2 --peers          the same workload in pfl, FedJAX and Flower, in a separate environment
+
+  nbafl bench W1 --json
+"""
+
+PEERS = {"pfl": "pfl_bench.py", "fedjax": "fedjax_bench.py", "flower": "flower_bench.py"}
+PEER_PACKAGES = ["pfl[pytorch]==0.6.*", "fedjax==0.0.17", "flwr[simulation]==1.41.0"]
+PEER_TORCH = "torch==2.13.0"
+PEER_LIMIT_SECONDS = 1800
+
+
+def bench(
+    workload: Annotated[str, typer.Argument(help="W1, W2, W3 or W4.", metavar="WORKLOAD")],
+    peers: Annotated[bool, typer.Option("--peers", help="Also run pfl, FedJAX and Flower.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or auto.", metavar="DEVICE")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, dual, plain or vmap.", metavar="ENGINE")] = "auto",
+    tf32: Annotated[bool, typer.Option("--tf32", help="Products in TF32 on a GPU.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    from rich.console import Console
+
+    from nbafl.simulation.workloads import find, measure
+
+    chosen = find(workload)
+    if peers and chosen.population:
+        raise UsageError("peers", chosen.name, "asked for with W1, W2 or W3: no peer holds a million clients")
+    say = Console(stderr=True)
+    with say.status(f"{chosen.name}: {chosen.sentence}"):
+        measured = measure(chosen, device, engine, tf32)
+    times = _peers(chosen, say) if peers else {}
+    if as_json:
+        print(json.dumps({**measured.to_dict(), "peers": times}, indent=2, allow_nan=False))
+    else:
+        _print(chosen, measured, times)
+
+
+def _print(chosen: Workload, measured: Measurement, times: dict[str, float | None]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{chosen.name}: {chosen.sentence}", title_justify="left")
+    table.add_column("")
+    table.add_column("", justify="right")
+    rows = [
+        ("seconds a round", f"{measured.seconds_per_round:.4f}"),
+        ("arithmetic floor", f"{measured.floor_seconds:.4f}"),
+        ("ratio to the floor", f"{measured.ratio_to_floor:.2f}"),
+        ("large matrix product", f"{measured.gflops:,.0f} GFLOP/s"),
+        ("start-up, seconds", f"{measured.startup_seconds:.1f}"),
+        ("peak memory", f"{measured.memory_mb:,.0f} MB"),
+        ("test accuracy", "–" if measured.test_accuracy is None else f"{measured.test_accuracy:.3f}"),
+        ("engine, device", f"{measured.engine}, {measured.device}"),
+    ]
+    for peer, seconds in times.items():
+        ratio = (
+            "failed" if seconds is None else f"{seconds:.3f}  ({seconds / measured.seconds_per_round:.1f} ×)"
+        )
+        rows.append((f"{peer}, seconds a round", ratio))
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _peers(chosen: Workload, say: Any) -> dict[str, float | None]:
+    """Seconds a round of every peer on the same workload; None for one that failed."""
+    root = Path(__file__).parents[3]
+    adapters = root / "benchmarks" / "peers"
+    if not adapters.is_dir():
+        raise Refused(
+            "--peers needs the source checkout: the adapters in benchmarks/peers are not installed."
+        )
+    python = _peer_environment(root, say)
+    task = json.dumps(_task(chosen))
+    times: dict[str, float | None] = {}
+    for peer, script in PEERS.items():
+        command = [str(python), str(adapters / script), task]
+        if peer == "pfl":  # one worker per core is pfl's fastest way
+            command = [
+                str(python),
+                "-m",
+                "torch.distributed.run",
+                f"--nproc_per_node={os.cpu_count()}",
+                *command[1:],
+            ]
+        with say.status(f"{chosen.name} in {peer}"):
+            times[peer] = _seconds(command, root, say, peer)
+    return times
+
+
+def _task(chosen: Workload) -> dict[str, Any]:
+    training, job = chosen.training, chosen.job()
+    return {
+        "workload": chosen.name,
+        "clients": chosen.clients,
+        "samples": chosen.samples,
+        "per_round": chosen.per_round or chosen.clients,
+        "model": chosen.model,
+        "steps": training.steps,
+        "batch": training.batch or chosen.samples,
+        "lr": training.lr,
+        "mu": training.mu,
+        "clip": training.clip,
+        "sigma": job.sigma_uplink,
+        "eval_every": chosen.eval_every,
+        "rounds": chosen.peer_rounds,
+        "warm": 2,
+    }
+
+
+def _seconds(command: list[str], root: Path, say: Any, peer: str) -> float | None:
+    path = os.pathsep.join([str(root / "src"), str(root / "benchmarks" / "peers")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=PEER_LIMIT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        say.print(f"{peer} took longer than {PEER_LIMIT_SECONDS} seconds.")
+        return None
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"peer"')]
+    if not lines:
+        say.print(f"{peer} failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+        return None
+    return float(json.loads(lines[-1])["seconds_per_round"])
+
+
+def _peer_environment(root: Path, say: Any) -> Path:
+    """A virtual environment for the peers alone: their requirements disagree with ours."""
+    folder = root / ".venv-peers"
+    python = folder / "bin" / "python"
+    stamp = folder / ".installed"
+    if stamp.exists():
+        return python
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    constraint = folder / "constraints.txt"
+    with say.status("installing pfl, FedJAX and Flower into .venv-peers (several minutes)"):
+        _do([sys.executable, "-m", "venv", str(folder)])
+        constraint.write_text(PEER_TORCH + "\n")
+        _do([*pip, "--constraint", str(constraint), PEER_TORCH])
+        _do([*pip, "--constraint", str(constraint), *PEER_PACKAGES])
+    stamp.touch()
+    return python
+
+
+def _do(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise Refused(f"The peers could not be installed: {why}")
