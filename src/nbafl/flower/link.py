@@ -62,8 +62,6 @@ class Link:
             None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
         )
         self._state, self._task = state, state.get_run_info(run_ids=[run_id])[0].primary_task_id
-        state.claim_task(self._task)
-        state.activate_task(self._task)
         self.grid = LinkGrid(state, run_id, largest_message)
         guarded = only_fleet(app, largest_message)
         self._server = uvicorn.Server(
@@ -87,6 +85,8 @@ class Link:
         ]
 
     def __enter__(self) -> Link:
+        self._state.claim_task(self._task)
+        self._state.activate_task(self._task)
         for thread in self._threads:
             thread.start()
         while not self._server.started:

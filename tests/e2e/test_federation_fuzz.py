@@ -1,0 +1,311 @@
+"""A thousand malformed uploads over TLS: every one is rejected, and the model is the one without them."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.message_pb2 import PushObjectRequest
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+
+from nbafl.flower import keys, wire
+from nbafl.flower.client import Client, parameters
+from nbafl.flower.link import Link
+from nbafl.flower.node import Connection, stay
+from nbafl.flower.release import Releaser
+from nbafl.flower.server import Server
+from nbafl.flower.wire import Instruction
+from nbafl.plan import Plan
+from nbafl.privacy.ledger import Ledger, Limits
+from nbafl.privacy.noise import SecureGaussian
+from nbafl.simulation.models import build
+
+pytestmark = pytest.mark.e2e
+
+HONEST, MALICIOUS, ROUNDS = 2, 50, 20
+PLAN = Plan(
+    clients=HONEST + MALICIOUS,
+    rounds=ROUNDS,
+    sensitivity="client",
+    clip=0.5,
+    epsilon=5000,
+    delta=1e-2,
+    adversary="curious-server",
+    model="softmax",
+    lr=0.5,
+    mu=0,
+)
+SHAPE, CLASSES = (5,), 3
+Arrays = dict[str, np.ndarray]
+Line = TypeVar("Line", bound=Connection)
+
+
+def model() -> object:
+    return build("softmax", SHAPE, CLASSES, 0)
+
+
+def data(client: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(client)
+    x = generator.standard_normal((30, *SHAPE)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 1)
+
+
+# --- one way to be wrong each: from the honest reply's arrays and config, and a source of chance -------------------
+
+
+def poison(value: float) -> Callable[[Arrays, dict, random.Random], RecordDict]:
+    def change(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+        name = chance.choice(sorted(arrays))
+        arrays[name].flat[chance.randrange(arrays[name].size)] = value
+        return content(arrays, config)
+
+    return change
+
+
+def reshaped(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    name = chance.choice(sorted(arrays))
+    shape = chance.choice([(1,), (0,), (7, 7), (*arrays[name].shape, 1), ()])
+    return content({**arrays, name: np.zeros(shape, dtype=np.float32)}, config)
+
+
+def retyped(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    name = chance.choice(sorted(arrays))
+    kind = chance.choice([np.float64, np.float16, np.int32, np.int64, np.complex64, np.bool_, "S4"])
+    return content({**arrays, name: np.zeros(arrays[name].shape).astype(kind)}, config)
+
+
+def renamed(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    name = chance.choice(sorted(arrays))
+    value = arrays.pop(name)
+    return content(
+        {**arrays, name + chance.choice(["x", ".", ""]) * chance.randrange(1, 3) + "?": value}, config
+    )
+
+
+def missing(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    arrays.pop(chance.choice(sorted(arrays)))
+    return content(arrays, config)
+
+
+def truncated(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    made = content(arrays, config)
+    array = made["arrays"][chance.choice(sorted(arrays))]
+    array.data = array.data[: chance.randrange(len(array.data))]
+    return made
+
+
+def scrambled(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    made = content(arrays, config)
+    array = made["arrays"][chance.choice(sorted(arrays))]
+    start = chance.randrange(60)  # somewhere in the header, so that it cannot be right by accident
+    array.data = array.data[:start] + chance.randbytes(8) + array.data[start + 8 :]
+    return made
+
+
+def lying(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    name = chance.choice(sorted(arrays))
+    made = content(arrays, config)
+    honest = made["arrays"][name].data
+    made["arrays"][name] = Array(
+        "float32", arrays[name].shape, "numpy.ndarray", honest.replace(b"<f4", b"<f8")
+    )
+    return made
+
+
+def replayed(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    wrong = chance.choice(
+        [
+            {wire.ROUND: config[wire.ROUND] - 1},
+            {wire.ROUND: config[wire.ROUND] + 1},
+            {wire.TICKET: "0" * 32},
+            {wire.PLAN: "f" * 64},
+            {wire.ROUND: str(config[wire.ROUND])},
+            {wire.TICKET: 5},
+        ]
+    )
+    return content(arrays, {**config, **wrong})
+
+
+def strange(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
+    record = wire.to_record(arrays)
+    return chance.choice(
+        [
+            RecordDict({}),
+            RecordDict({"arrays": record}),
+            RecordDict({"nbafl": ConfigRecord(config)}),
+            RecordDict({"arrays": MetricRecord({"loss": 1.0}), "nbafl": ConfigRecord(config)}),
+            RecordDict({"arrays": record, "nbafl": MetricRecord({"loss": 1.0})}),
+            RecordDict({"other": record, "nbafl": ConfigRecord(config)}),
+            RecordDict({"arrays": ArrayRecord(), "nbafl": ConfigRecord(config)}),
+        ]
+    )
+
+
+KINDS = [
+    poison(np.nan),
+    poison(np.inf),
+    poison(-np.inf),
+    poison(1e30),
+    poison(1e4),
+    reshaped,
+    retyped,
+    renamed,
+    missing,
+    truncated,
+    scrambled,
+    lying,
+    replayed,
+    strange,
+]
+
+
+def content(arrays: Arrays, config: dict) -> RecordDict:
+    record = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+    return RecordDict({"arrays": record, "nbafl": ConfigRecord(config)})
+
+
+class Intruder(Connection):
+    """A registered client that sends what it should not."""
+
+    def attack(
+        self, sent: Callable[[], dict[int, Instruction]], chance: random.Random, incomplete: bool
+    ) -> bool:
+        """Answer the next message wrongly; False while there is none."""
+        pulled = self._client.PullMessages(PullMessagesRequest(node=self._node))
+        if not pulled.messages_list:
+            return False
+        asked = sent()[self._node.node_id]
+        received = message_from_proto(pulled.messages_list[0])
+        config = {wire.PLAN: asked.plan, wire.ROUND: asked.round, wire.TICKET: asked.ticket}
+        arrays = {name: value.copy() for name, value in parameters(model()).items()}  # type: ignore[arg-type]
+        if incomplete:
+            self.announce(Message(content(arrays, config), reply_to=received), chance)
+        else:
+            self.send(Message(chance.choice(KINDS)(arrays, config, chance), reply_to=received))
+        return True
+
+    def announce(self, reply: Message, chance: random.Random) -> None:
+        """A reply some of whose parts never come, or come as other bytes, or are no protobuf at all."""
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        header = message_to_proto(remove_content_from_message(reply))
+        request = PushMessagesRequest(
+            node=self._node, messages_list=[header], message_object_trees=[get_object_tree(reply)]
+        )
+        announced = self._client.PushMessages(request)
+        parts = get_all_nested_objects(reply)
+        for part in list(announced.objects_to_push)[: chance.randrange(3)]:
+            bytes_sent = chance.choice([chance.randbytes(50), parts[part].deflate()[:-1], b""])
+            made = PushObjectRequest(
+                node=self._node,
+                run_id=reply.metadata.run_id,
+                object_id=part,
+                object_content=bytes_sent,
+                session_id=announced.session_id,
+            )
+            try:
+                self._client.PushObject(made)
+            except httpx.HTTPStatusError:
+                continue
+
+
+class Gathering:
+    """A server with its link, two honest clients in threads, and connections for the others."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        certificates = keys.make_certificates(["127.0.0.1"], folder / "tls")
+        private = [keys.make_client_key(f"{n:02}", folder)[0] for n in range(PLAN.clients)]
+        public = [keys.read_public_key(f"{path}.pub") for path in private]
+        port = free_port()
+        self.link = Link("127.0.0.1", port, certificates, public, 2**20)
+        self.server = Server(PLAN, model(), self.link, wait=3, min_answers=HONEST, timeout=60)  # type: ignore[arg-type]
+        self.server.strategy.grace = 0.0
+
+        self.address, self.certificates, self.private = f"127.0.0.1:{port}", certificates, private
+
+    def connect(self, kind: type[Line], client: int) -> Line:
+        key = keys.read_private_key(self.private[client])
+        return kind(self.address, self.certificates.authority, key, self.folder / f"node-{client}")
+
+    def honest(self, client: int) -> threading.Thread:
+        ledger = Ledger(self.folder / f"{client}.sqlite", anchors=self.folder / "anchors")
+        ledger.set_limits(Limits(1e6, 1e-2))
+        party = Client(Releaser(PLAN, ledger), model(), *data(client))  # type: ignore[arg-type]
+        arguments = (self.connect(Connection, client), party.handle, lambda: False, 60.0)
+        thread = threading.Thread(target=stay, args=arguments, daemon=True)
+        thread.start()
+        return thread
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of two runs can only be compared without noise."""
+    monkeypatch.setattr(SecureGaussian, "add", lambda _, vector, *__: np.array(vector, dtype=np.float64))
+
+
+@pytest.mark.usefixtures("noiseless")
+def test_a_thousand_malformed_uploads_change_nothing(tmp_path: Path) -> None:
+    attacked = Gathering(tmp_path / "attacked")
+    attacks, rejected = run_under_attack(attacked)
+    assert attacks == MALICIOUS * ROUNDS == 1000
+    assert rejected == attacks
+    quiet = Gathering(tmp_path / "quiet")
+    with quiet.link:
+        threads = [quiet.honest(client) for client in range(HONEST)]
+        for _ in range(ROUNDS):
+            quiet.server.step()
+        quiet.server.say_goodbye("finished")
+        for thread in threads:
+            thread.join(20)
+    assert attacked.server.vector.norm() > 0.1
+    assert (attacked.server.vector == quiet.server.vector).all()
+
+
+def run_under_attack(gathering: Gathering) -> tuple[int, int]:
+    """(attacks made, attacks rejected) over all rounds; in the last one the replies never become whole."""
+    chance, attacks, rejected, server = random.Random(1000), 0, 0, gathering.server
+    with gathering.link, ExitStack() as stack, ThreadPoolExecutor(1) as worker:
+        threads = [gathering.honest(client) for client in range(HONEST)]
+        intruders = [gathering.connect(Intruder, HONEST + number) for number in range(MALICIOUS)]
+        for intruder in intruders:
+            stack.enter_context(intruder.activated())
+        for number in range(1, ROUNDS + 1):
+            server.timeout = 60 if number < ROUNDS else 8
+            stepping, waiting = worker.submit(server.step), list(intruders)
+            while waiting and not stepping.done():
+                waiting = [
+                    intruder
+                    for intruder in waiting
+                    if not intruder.attack(lambda: server.strategy._sent, chance, number == ROUNDS)
+                ]
+            stepping.result(90)
+            happened = server.strategy.last
+            assert happened is not None
+            assert happened.answered == list(range(HONEST))
+            attacks += MALICIOUS - len(waiting)
+            rejected += len(happened.missing)
+            # A refusal in the client's own words would mean that it was believed to have said no.
+            assert not server.strategy.gone
+        gathering.server.say_goodbye("finished", patience=1)
+        for thread in threads:
+            thread.join(20)
+    return attacks, rejected
