@@ -44,20 +44,18 @@ CLIPPED = (("clipped_fraction", "norm above the bound before clipping", RED, "-"
 def _curves(metrics: Lines, label: str, series: Sequence[tuple[str, str, str, str]]) -> str | None:
     figure, axes = _canvas(label)
     drawn = [_line(axes, metrics, *each) for each in series]
-    return _as_svg(figure, axes) if any(drawn) else _discard(figure)
+    return _finished(figure, axes, any(drawn))
 
 
 def _client_spread(metrics: Lines) -> str | None:
     figure, axes = _canvas("accuracy (share of a client's records)")
     mean = _line(axes, metrics, "mean_client_accuracy", "mean over clients", BLUE, "-")
     worst = _line(axes, metrics, "worst_client_accuracy", "worst client", RED, ":")
-    if not (mean and worst):
-        return _discard(figure)
     rounds, means = _points(metrics, "mean_client_accuracy")
     _, worsts = _points(metrics, "worst_client_accuracy")
     if len(means) == len(worsts):
         axes.fill_between(rounds, worsts, means, color=BLUE, alpha=0.12, linewidth=0)
-    return _as_svg(figure, axes)
+    return _finished(figure, axes, mean and worst)
 
 
 def _norms(metrics: Lines, noise: dict[str, Any]) -> str | None:
@@ -71,7 +69,7 @@ def _norms(metrics: Lines, noise: dict[str, Any]) -> str | None:
             noise["aggregate_norm"], color=RED, linestyle=":", label="noise in the broadcast (expected)"
         )
     axes.set_ylim(bottom=0)
-    return _as_svg(figure, axes) if any(drawn) else _discard(figure)
+    return _finished(figure, axes, any(drawn))
 
 
 def _canvas(label: str) -> tuple[Figure, Axes]:
@@ -97,15 +95,17 @@ def _line(axes: Axes, metrics: Lines, name: str, label: str, colour: str, style:
     return bool(values)
 
 
+def _finished(figure: Figure, axes: Axes, drawn: bool) -> str | None:
+    """The picture as SVG, or None where there was nothing to draw."""
+    svg = _as_svg(figure, axes) if drawn else None
+    plt.close(figure)
+    return svg
+
+
 def _as_svg(figure: Figure, axes: Axes) -> str:
     axes.legend(frameon=False)
     figure.tight_layout()
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    plt.close(figure)
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
-
-
-def _discard(figure: Figure) -> None:
-    plt.close(figure)
