@@ -11,8 +11,10 @@ import click
 import typer
 
 from nbafl.cli import audit as audit_verb
+from nbafl.cli import bench as bench_verb
 from nbafl.cli import join as join_verb
 from nbafl.cli import plan as plan_verb
+from nbafl.cli import reproduce as reproduce_verb
 from nbafl.cli import run as run_verb
 from nbafl.cli import serve as serve_verb
 from nbafl.cli import studio as studio_verb
@@ -31,7 +33,9 @@ app = typer.Typer(
 )
 app.command("plan", help=plan_verb.HELP)(plan_verb.plan)
 app.command("run", help=run_verb.HELP)(run_verb.run)
+app.command("reproduce", help=reproduce_verb.HELP)(reproduce_verb.reproduce)
 app.command("audit", help=audit_verb.HELP)(audit_verb.audit)
+app.command("bench", help=bench_verb.HELP)(bench_verb.bench)
 app.command("studio", help=studio_verb.HELP)(studio_verb.studio)
 app.command("serve", help=serve_verb.HELP)(serve_verb.serve)
 app.command("join", help=join_verb.HELP)(join_verb.join)
