@@ -6,6 +6,8 @@ narrow, are written there; docs/images is made that way.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -24,6 +26,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+
+import nbafl
+from nbafl.cli import run_command
+from nbafl.studio.outlook import default_source
+from nbafl.theory.planning import plan_bounds
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -175,8 +182,10 @@ def _command(page) -> list[str]:
 
 def _plan_json(words: list[str]) -> dict:
     assert words[:2] == ["nbafl", "run"]
-    made = subprocess.run([*_nbafl("plan"), *words[2:], "--json"], capture_output=True, check=True)
-    return json.loads(made.stdout)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert run_command(["plan", *words[2:], "--json"]) == 0
+    return json.loads(printed.getvalue())
 
 
 def _check_against_command_line(page) -> dict:
@@ -310,13 +319,41 @@ def test_the_plan_can_be_downloaded_and_its_command_copied(
         page.locator("[data-action=toml]").click()
     target = tmp_path / "plan.toml"
     download.value.save_as(target)
-    told = json.loads(
-        subprocess.run(_nbafl("plan", "--config", target, "--json"), capture_output=True, check=True).stdout
-    )
+    told = _plan_json(["nbafl", "run", "--config", str(target)])
     assert told["guarantee"]["eavesdropper"]["epsilon"] == _epsilons(page)["plan:eavesdropper"]
     page.locator("[data-action=copy]").click()
     page.get_by_text("on the clipboard").wait_for()
     assert shlex.split(page.evaluate("() => navigator.clipboard.readText()")) == _command(page)
+
+
+def _curve(page, over: str) -> dict:
+    return page.evaluate(
+        f"() => (document.querySelector('[data-curve={over}]')?.data ?? []).map(t => ({{x: t.x, y: t.y}}))"
+    )
+
+
+def test_the_look_ahead_marks_the_best_t_and_k(page, server: Server) -> None:
+    _plan_page(page, server, "epsilon=60")
+    page.locator("[data-outlook-summary]", has_text="best T").wait_for()
+    told = plan_bounds(nbafl.Plan(epsilon=60), default_source(None).knowledge)
+    for over in ("rounds", "per_round"):
+        line, best = _curve(page, over)
+        swept = told["curves"][over]["empirical"]
+        assert (line["x"], line["y"]) == (swept["candidates"], swept["values"])
+        assert best["x"] == [told["best"]["empirical"][over]]
+    page.get_by_role("button", name="As the paper prints it").click()
+    page.get_by_text("lambda_2").first.wait_for()
+    assert page.locator("[data-curve=rounds]").count() == 0
+    assert "public MNIST" in page.locator("[data-outlook]").inner_text()
+
+
+def test_a_pilot_can_be_measured_for_the_plan(page, server: Server) -> None:
+    _plan_page(page, server, "clients=3&samples=20&model=softmax&mu=1&local_steps=1")
+    page.locator("[data-outlook]", has_text="differs from that pilot in clients").wait_for()
+    page.locator("[data-action=measure]").click()
+    page.locator("[data-outlook]", has_text="this plan’s own training").wait_for()
+    page.locator("[data-outlook-summary]", has_text="best T").wait_for()
+    assert page.locator("[data-action=measure]").is_hidden()
 
 
 LATENCY = """name => new Promise(resolve => {
@@ -514,6 +551,60 @@ def test_two_hundred_runs_are_listed(page, tmp_path: Path, server: Server, recor
         page.close()
     finally:
         _end(other)
+
+
+# --- figures page ---------------------------------------------------------------------------------------------
+
+
+def test_before_any_figure_the_page_says_what_to_do(page, server: Server) -> None:
+    _open(page, server, "/figures")
+    page.get_by_text("No figures yet").wait_for()
+    assert f"nbafl reproduce --out {server.root / 'figures'}" in page.locator("body").inner_text()
+
+
+def test_figures_stand_side_by_side_with_their_verdicts(page, server: Server) -> None:
+    _make_figures(server.root / "figures")
+    _open(page, server, "/figures")
+    pictures = page.locator("#figure-4 img")
+    pictures.first.wait_for()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#figure-4 img')].every(i => i.naturalWidth > 100)"
+    )
+    assert [p.get_attribute("alt") for p in pictures.all()] == [
+        "Figure 4 under The paper’s rule, as printed",
+        "Figure 4 under Exact noise against the eavesdropper",
+    ]
+    text = page.locator("#figure-4").inner_text()
+    assert "holds" in text
+    assert "more clients, less loss" in text
+    with page.expect_download() as download:
+        page.locator("#figure-4 a", has_text="data").first.click()
+    assert download.value.suggested_filename == "fig04_paper.csv"
+
+
+def _make_figures(folder: Path) -> None:
+    """Two small figures by the code that makes the real ones, and verdicts in the form `reproduce` writes."""
+    import numpy as np
+
+    from nbafl.paper.pictures import Panel, Picture, Series, write
+
+    folder.mkdir(exist_ok=True)
+    for number in (4, 6):
+        for calibration, slope in (("paper", 0.5), ("exact", 0.7)):
+            x = tuple(range(1, 26))
+            values = np.exp(-slope * np.arange(25) / 5)[None] + np.random.default_rng(number).normal(
+                0, 0.01, (3, 25)
+            )
+            lines = tuple(
+                Series(f"N = {50 + 10 * rank}", x, values / (1 + rank / 4), rank) for rank in range(3)
+            )
+            write(
+                Picture(number, calibration, "a picture", (Panel(lines, "round", "training loss"),)), folder
+            )
+    claims = ((4, "more clients, less loss", "paper", "holds"), (6, "there is a best T", "exact", "artefact"))
+    keys = ("figure", "claim", "calibration", "verdict")
+    verdicts = [{**dict(zip(keys, claim, strict=True)), "evidence": {"best": 20}} for claim in claims]
+    (folder / "verdicts.json").write_text(json.dumps(verdicts))
 
 
 # --- the door -------------------------------------------------------------------------------------------------

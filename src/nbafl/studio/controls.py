@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nicegui import ui
+from nicegui import Client, ui
 
 from nbafl.studio import fields
 from nbafl.studio.draft import Draft
@@ -31,11 +31,11 @@ class HandSlider(ui.slider):
 class Controls:
     """All controls of the page, and the errors beneath them."""
 
-    def __init__(self, draft: Draft, changed: Changed) -> None:
+    def __init__(self, client: Client, draft: Draft, changed: Changed) -> None:
         self.draft = draft
         self._changed = changed
         self._quiet = False
-        self._at_rest: Latest[str, None] = Latest(_nothing, self._rested, pause=0.5)
+        self._at_rest: Latest[str, None] = Latest(client, _nothing, self._rested, pause=0.5)
         self._sliders: dict[str, ui.slider] = {}
         self._texts: dict[str, ui.input] = {}
         self._selects: dict[str, ui.select] = {}

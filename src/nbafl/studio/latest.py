@@ -1,6 +1,7 @@
 """Answering only the newest question: while a slider moves, work never piles up behind it.
 
-At most one question is being worked on; what was asked meanwhile waits, and only the last of it.
+At most one question is being worked on; what was asked meanwhile waits, and only the last of it. Nobody works for a
+page that was closed; should its browser come back, the last question is put again.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from nicegui import background_tasks
+from nicegui import Client, background_tasks
 
 Question = TypeVar("Question")
 Reply = TypeVar("Reply")
 
 
 class Latest(Generic[Question, Reply]):
-    """Runs `work` for the newest question and hands question and reply to `deliver`."""
+    """Runs `work` for the newest question of a page and hands question and reply to `deliver`."""
 
     def __init__(
         self,
+        client: Client | None,
         work: Callable[[Question], Awaitable[Reply]],
         deliver: Callable[[Question, Reply], None],
         pause: float = 0.0,
@@ -28,28 +30,50 @@ class Latest(Generic[Question, Reply]):
         self._deliver = deliver
         self._pause = pause
         self._waiting: list[Question] = []
+        self._newest: list[Question] = []
         self._busy = False
+        self._away = False
+        if client is not None:
+            client.on_disconnect(self.leave)
+            client.on_connect(self.come_back)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody still waits for the answer that is being made."""
+        return not self._away and not self._waiting
 
     def ask(self, question: Question) -> None:
         """Put a question; it replaces one that is still waiting."""
-        self._waiting = [question]
-        if not self._busy:
+        self._waiting = self._newest = [question]
+        if not self._busy and not self._away:
             self._busy = True
             background_tasks.create(self._go_on(), name="studio: answer the newest question")
 
+    def leave(self) -> None:
+        """The page was closed, or its connection broke."""
+        self._away = True
+
+    def come_back(self) -> None:
+        """The page is there (again)."""
+        was_away, self._away = self._away, False
+        if was_away and self._newest:
+            self.ask(self._newest[0])
+
     async def _go_on(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting and not self._away:
                 if self._pause:
                     await self._settle()
-                question = self._waiting.pop()
-                self._deliver(question, await self._work(question))
+                question, self._waiting = self._waiting[0], []
+                reply = await self._work(question)
+                if not self._away:
+                    self._deliver(question, reply)
         finally:
             self._busy = False
 
     async def _settle(self) -> None:
         """Wait until nothing new has been asked for a while."""
-        newest = None
-        while newest is not self._waiting[-1]:
-            newest = self._waiting[-1]
+        seen: list[Question] = []
+        while seen is not self._waiting:
+            seen = self._waiting
             await asyncio.sleep(self._pause)

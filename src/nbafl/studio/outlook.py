@@ -153,7 +153,7 @@ def _reach(values: list[float]) -> list[float]:
 def reason(found: dict[str, Any], form: str) -> str:
     """Why a form has no value, no best T or no best K; empty when nothing is missing."""
     text = found["reasons"].get(form)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    return f"Note: {text}." if text else ""
 
 
 def here(found: dict[str, Any], form: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nicegui import ui
+from nicegui import Client, ui
 
 from nbafl.errors import NbaflError
 from nbafl.plan import Plan
@@ -23,14 +23,14 @@ Question = tuple[Plan, Source]
 class OutlookCard:
     """Curves that follow the plan a moment after the sliders have come to rest."""
 
-    def __init__(self, workshop: Workshop, source: Source) -> None:
+    def __init__(self, client: Client, workshop: Workshop, source: Source) -> None:
         self.workshop = workshop
         self.source = source
         self.form = "empirical"
         self.plan: Plan | None = None
         self.found: dict[str, Any] | None = None
-        self.looking: Latest[Question, dict[str, Any] | str] = Latest(
-            self._look, self._deliver, pause=SETTLED
+        self.looking: Latest[Question, dict[str, Any] | str | None] = Latest(
+            client, self._look, self._deliver, pause=SETTLED
         )
 
     def build(self) -> None:
@@ -58,15 +58,17 @@ class OutlookCard:
         self._busy("updating")
         self.looking.ask((plan, self.source))
 
-    async def _look(self, question: Question) -> dict[str, Any] | str:
+    async def _look(self, question: Question) -> dict[str, Any] | str | None:
         plan, source = question
         try:
-            return await self.workshop.make(outlook.look_ahead, plan.model_dump(), source.knowledge)
+            return await self.workshop.make(
+                outlook.look_ahead, plan.model_dump(), source.knowledge, wanted=lambda: self.looking.wanted
+            )
         except NbaflError as error:
             return str(error)
 
-    def _deliver(self, question: Question, reply: dict[str, Any] | str) -> None:
-        if question[0] is not self.plan:
+    def _deliver(self, question: Question, reply: dict[str, Any] | str | None) -> None:
+        if reply is None or question[0] is not self.plan:
             return
         self._busy("")
         self.found = None if isinstance(reply, str) else reply
@@ -99,6 +101,7 @@ class OutlookCard:
         self._busy("measuring, this takes a moment")
         try:
             knowledge = await self.workshop.make(outlook.measure, plan.model_dump())
+            assert knowledge is not None
         except NbaflError as error:
             frame.notify_error(str(error))
             self._busy("")

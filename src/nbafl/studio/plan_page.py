@@ -31,8 +31,8 @@ class PlanPage:
         self.launcher = launcher
         self.outlook = outlook
         self.plan: Plan | None = None
-        self.controls = Controls(draft, self._changed)
-        self.answering: Latest[Plan, Answer | str] = Latest(_answered, self._show)
+        self.controls = Controls(client, draft, self._changed)
+        self.answering: Latest[Plan, Answer | str] = Latest(client, _answered, self._show)
 
     def build(self) -> None:
         """Lay the page out and answer for the draft as it is."""

@@ -129,6 +129,8 @@ class RunsPage:
     async def _look(self) -> None:
         """Read the disk off the event loop, then show what changed."""
         found = await asyncio.to_thread(self.shelf.look)
+        if self.client.is_deleted:
+            return
         self.entries = {entry.name: entry for entry in found}
         rows = [*self._starting(), *(run_cards.row(entry, self._failure(entry.name)) for entry in found)]
         if rows != self.rows:
@@ -154,6 +156,8 @@ class RunsPage:
         """The right side, rebuilt only when something in it changed."""
         chosen = [self.entries[name] for name in self.selected if name in self.entries]
         curves = [(entry.name, await asyncio.to_thread(self.shelf.curve, entry.name)) for entry in chosen]
+        if self.client.is_deleted:
+            return
         state = (
             chosen,
             [len(lines) for _, lines in curves],

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from nicegui import Client, app, ui
 
 from nbafl.errors import Refused
-from nbafl.studio import files, frame, plain
+from nbafl.studio import figures_page, files, frame, plain
 from nbafl.studio.draft import Draft
 from nbafl.studio.guard import Guard, check_exposure
 from nbafl.studio.launcher import Launcher
@@ -75,13 +75,18 @@ def _pages(studio: Studio) -> None:
     @ui.page("/")
     def plan_page(request: Request, client: Client) -> None:
         with frame.page("Plan", "/", where=_where(studio)):
-            outlook = OutlookCard(studio.workshop, studio.source)
+            outlook = OutlookCard(client, studio.workshop, studio.source)
             PlanPage(client, Draft.from_query(request.query_params), studio.launcher, outlook).build()
 
     @ui.page("/runs")
     async def runs_page(request: Request, client: Client) -> None:
         with frame.page("Runs", "/runs", where=_where(studio)):
             await RunsPage(client, studio.shelf, studio.launcher, request.query_params.getlist("run")).build()
+
+    @ui.page("/figures")
+    def figures() -> None:
+        with frame.page("Figures", "/figures", where=f"figures in {studio.figures}"):
+            figures_page.build(studio.figures)
 
 
 def _say_what_went_wrong() -> None:

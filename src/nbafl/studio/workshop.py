@@ -20,26 +20,35 @@ class Workshop:
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
+        self._turn = asyncio.Lock()
 
-    async def make(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """What the function returns, or the sentence it refuses with as an exception."""
+    async def make(
+        self, function: Callable[..., Result], *arguments: object, wanted: Callable[[], bool] = lambda: True
+    ) -> Result | None:
+        """What the function returns; None if nobody wants it any more when its turn comes.
+
+        A refusal of the function (an NbaflError) comes back as one.
+        """
+        async with self._turn:
+            if not wanted():
+                return None
+            outcome = await self._run(function, *arguments)
+        if isinstance(outcome, _Refusal):
+            raise Refused(outcome.sentence)
+        return outcome
+
+    async def _run(self, function: Callable[..., Result], *arguments: object) -> Result | _Refusal:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(
                 1, mp_context=context, initializer=_leave_interrupts_to_the_studio
             )
         try:
-            outcome = await asyncio.get_running_loop().run_in_executor(
-                self._pool, _tried, function, *arguments
-            )
+            return await asyncio.get_running_loop().run_in_executor(self._pool, _tried, function, *arguments)
         except BrokenProcessPool:
             self._pool = None
-            raise Refused(
-                "The process that computes this was ended by the system; move a slider to try again."
-            ) from None
-        if isinstance(outcome, _Refusal):
-            raise Refused(outcome.sentence)
-        return outcome
+            sentence = "The process that computes this was ended by the system; move a slider to try again."
+            raise Refused(sentence) from None
 
     def close(self) -> None:
         """End the process, whatever it is doing."""

@@ -1,0 +1,118 @@
+"""The look ahead draws what `nbafl plan --bounds` says, and says what it assumes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from nbafl.errors import DataError, Refused
+from nbafl.plan import Plan
+from nbafl.studio import outlook
+from nbafl.studio.outlook import Source, default_source
+from nbafl.studio.workshop import Workshop
+from nbafl.theory.planning import plan_bounds
+
+
+@pytest.fixture(scope="module")
+def source() -> Source:
+    return default_source(None)
+
+
+@pytest.fixture(scope="module")
+def found(source: Source) -> dict:
+    return outlook.look_ahead(Plan().model_dump(), source.knowledge)
+
+
+def test_the_curves_are_those_of_plan_bounds(source: Source, found: dict) -> None:
+    assert found == plan_bounds(Plan(), source.knowledge)
+    for over, now in (("rounds", 25), ("per_round", 50)):
+        swept = found["curves"][over]["empirical"]
+        line, best = outlook.curve(found, "empirical", over, now)["data"]
+        assert (line["x"], line["y"]) == (swept["candidates"], swept["values"])
+        assert (best["x"], best["y"]) == ([swept["at"]], [min(line["y"])])
+        assert best["text"] == [f"best {'T' if over == 'rounds' else 'K'} = {swept['at']}"]
+
+
+def test_the_valley_is_in_sight(found: dict) -> None:
+    for over in ("rounds", "per_round"):
+        drawn = outlook.curve(found, "empirical", over, 25)
+        low, high = drawn["layout"]["yaxis"]["range"]
+        assert low < drawn["data"][1]["y"][0] < high
+
+
+def test_a_form_without_a_value_has_no_curve_but_a_reason(found: dict) -> None:
+    assert found["best"]["printed"] is None
+    assert outlook.curve(found, "printed", "rounds", 25) is None
+    assert "lambda_2" in outlook.reason(found, "printed")
+    assert outlook.here(found, "printed") == "no value for this plan"
+    assert "best T = " in outlook.here(found, "empirical")
+
+
+def test_the_best_t_moves_with_the_claim_and_names_who_it_is_against(found: dict) -> None:
+    said = outlook.moves(found, Plan(), "empirical")
+    assert "δ = 0.01, eavesdropper" in said
+    assert "ε = 100" in said
+    assert outlook.moves(found, Plan(), "printed") == ""
+    assert outlook.moves(found, Plan(noise=False), "empirical") == ""
+
+
+def test_what_is_assumed_is_said(source: Source) -> None:
+    assert "public MNIST" in outlook.caption(source, Plan())
+    assert "differs" not in outlook.caption(source, Plan(epsilon=3, rounds=7, per_round=9))
+    assert "differs from that pilot in clients and model" in outlook.caption(
+        source, Plan(clients=20, model="softmax")
+    )
+
+
+def test_a_file_of_constants_is_used_and_a_broken_one_refused(tmp_path, source: Source) -> None:
+    kept = tmp_path / "constants.json"
+    source.knowledge.save(kept)
+    own = default_source(str(kept))
+    assert own.knowledge == source.knowledge
+    assert str(kept) in outlook.caption(own, Plan())
+    assert own.differs(Plan(clients=7)) == ["clients"]
+    kept.write_text(json.dumps({"rho": 1}))
+    with pytest.raises(DataError, match="constants"):
+        default_source(str(kept))
+
+
+def _refuse() -> None:
+    raise DataError("there is nothing here.")
+
+
+def _end_yourself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _in_the_workshop() -> None:
+    workshop = Workshop()
+    try:
+        assert await workshop.make(sum, [1, 2]) == 3
+        process = await workshop.make(os.getpid)
+        assert process != os.getpid()
+        assert await workshop.make(os.getpid, wanted=lambda: False) is None
+        with pytest.raises(Refused, match="there is nothing here"):
+            await workshop.make(_refuse)
+        with pytest.raises(Refused, match="ended by the system"):
+            await workshop.make(_end_yourself)
+        again = await workshop.make(os.getpid)
+        assert again not in (process, os.getpid())
+    finally:
+        workshop.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.kill(again, 0)
+        except ProcessLookupError:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("the workshop's process outlived it")
+
+
+def test_the_workshop_computes_elsewhere_refuses_in_sentences_and_recovers() -> None:
+    asyncio.run(_in_the_workshop())
