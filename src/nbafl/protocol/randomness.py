@@ -57,10 +57,10 @@ def salted_batches(
     """`batches` with everything the host must know given: no step of it waits for the device."""
     per_epoch = -(-sizes // batch)  # batches in an epoch: |D_i| / batch, rounded up
     epochs = -(-steps // -(-smallest // batch))
-    key = (clients[:, None] * _GOLDEN + salt)[:, :, None] ^ _hash(_span(epochs, clients)[:, None] + 1)
-    order = _hash(_hash(key) + _span(largest, clients))
+    counter = _span(epochs, clients)[:, None] * _MIX[0] + _span(largest, clients)
+    order = _hash(clients[:, None, None] * _GOLDEN + counter + salt)
     absent = _span(largest, clients) >= sizes[:, None, None]
-    order = torch.where(absent, torch.iinfo(torch.int64).max, order >> 1).argsort(dim=-1, stable=True)
+    order = torch.where(absent, torch.iinfo(torch.int64).max, order >> 1).argsort(dim=-1)
     step = _span(steps, clients)
     epoch, number = step // per_epoch[:, None], step % per_epoch[:, None]
     place = number[:, :, None] * batch + _span(batch, clients)

@@ -39,8 +39,8 @@ class Trained:
     """A, (B, m, units)."""
     later: Tensor
     """Later layers, (B, parameters)."""
-    bound: Tensor
-    """An upper bound on the length that is clipped, (B,)."""
+    bound: Tensor | None
+    """An upper bound on the length that is clipped, (B,), where one was asked for."""
 
 
 class DualEngine:
@@ -60,6 +60,11 @@ class DualEngine:
         self.network, self.roster, self.crew = network, roster, crew
         self.training, self.seed, self.exact_norms = training, seed, exact_norms
         self.ahead = Ahead()
+        overshoot = training.lr * training.mu > 1  # then the proximal term can take a client further out
+        waits = (
+            roster.records.device.type != "cpu"
+        )  # a decision made here would make the host wait for the GPU
+        self._certify = not (exact_norms or overshoot or waits)
 
     @torch.no_grad()
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
@@ -115,13 +120,15 @@ class DualEngine:
         """S full-batch steps; the product with G of step s gives the pre-activations of step s + 1."""
         training, tail = self.training, Tail(self.network, later, z0.shape[1], scratch)
         a, z = scratch("a", *z0.shape), scratch("z", *z0.shape)
-        inner = z0.new_zeros(len(z0))  # what A adds to the squared length, before the last step
+        inner = (
+            z0.new_zeros(()) if self._certify else None
+        )  # what A adds to the squared length, before the last step
         for step in range(training.steps):
             if step == 0:
                 z.copy_(z0)
             else:
                 torch.baddbmm(z0, team.gram, a, out=z)
-                if step == training.steps - 1:
+                if step == training.steps - 1 and self._certify:
                     inner = self._inner(a, z0, z)
             dz = tail.gradient(z, team.target, team.share, training.loss)
             if step == 0:
@@ -129,8 +136,9 @@ class DualEngine:
             else:
                 self._shrink(a).add_(dz, alpha=-training.lr)
             self._step_later(tail, start)
-        travelled = training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
-        return Trained(a, later, self._bound(inner, travelled, later, start))
+        if inner is None:
+            return Trained(a, later, None)
+        return Trained(a, later, self._bound(inner, self._stretch(team, dz), later, start))
 
     def _batch_steps(
         self, team: Members, z0: Tensor, later: Tensor, start: Start, order: Tensor, scratch: Scratch
@@ -153,8 +161,14 @@ class DualEngine:
             rows_of_a = self._shrink(a).view(-1, units)
             rows_of_a.index_add_(0, flat[step], dz.reshape(-1, units), alpha=-training.lr)
             self._step_later(tail, start)
-            travelled += training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
-        return Trained(a, later, self._bound(z0.new_zeros(clients), travelled, later, start))
+            if self._certify:
+                travelled += self._stretch(team, dz)
+        bound = self._bound(z0.new_zeros(()), travelled, later, start) if self._certify else None
+        return Trained(a, later, bound)
+
+    def _stretch(self, team: Members, dz: Tensor) -> Tensor:
+        """How far a step can take the first layer at most: eta |X_i| |dZ|."""
+        return self.training.lr * team.reach * torch.linalg.vector_norm(dz.flatten(1), dim=1)
 
     def _shrink(self, a: Tensor) -> Tensor:
         """(1 - eta mu) A, the proximal term's part of a step."""
@@ -189,14 +203,11 @@ class DualEngine:
         self, team: Members, trained: Trained, z0: Tensor, start: Start, scratch: Scratch
     ) -> Tensor | None:
         """Exact length of what is clipped, (B,); None when nobody's can exceed C and nobody asked."""
-        overshoot = (
-            self.training.lr * self.training.mu > 1
-        )  # then the proximal term can take a client further out
-        needed = self.exact_norms or z0.is_cuda or overshoot  # asking a GPU would make the host wait
-        if not needed and bool((trained.bound <= CERTAIN * self.training.clip).all()):
+        if trained.bound is not None and bool((trained.bound <= CERTAIN * self.training.clip).all()):
             return None
         z = torch.baddbmm(z0, team.gram, trained.coefficients, out=scratch("final", *z0.shape))
-        inner = self._inner(trained.coefficients, z0, z)
+        z.add_(z0, alpha=1 if self.training.rule == "paper" else -1)
+        inner = _dot(trained.coefficients, z)  # as `_inner`, in one pass less
         return (self._first_square(inner, start) + self._later_square(trained.later, start)).sqrt()
 
 

@@ -6,6 +6,7 @@ Engines differ in how they compute, never in what: each is tested against `proto
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -36,7 +37,7 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     """A network's broadcast, taken apart for the fast engines."""
 
@@ -46,15 +47,16 @@ class Start:
     later: Tensor
     square: Tensor
     """|W|^2 of the whole first layer."""
-    outside: Tensor
-    """The part of it in inputs that are zero for every record: no client moves these."""
+
+    @cached_property
+    def outside(self) -> Tensor:
+        """The part of it in inputs that are zero for every record: no client moves these."""
+        return self.square - self.table.square().sum()
 
     @classmethod
     def of(cls, vector: Tensor, network: Network, features: Features) -> Start:
         full, later = network.split(vector)
-        table, square = features.narrow(full), full.square().sum()
-        outside = square.new_zeros(()) if table is full else square - table.square().sum()
-        return cls(vector, table, later, square, outside)
+        return cls(vector, features.narrow(full), later, full.square().sum())
 
 
 @dataclass(frozen=True)

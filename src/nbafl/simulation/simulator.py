@@ -51,6 +51,7 @@ class Simulator:
         self._model = copy.deepcopy(model).to(self.device).eval()
         self.vector = flatten(self._model)
         self._velocity: Tensor | None = None
+        self._ready: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
         self.round = 0
         if setting is None:
             setting = Setting.of(Records(federation, self.device, self.vector.dtype), self._model)
@@ -65,14 +66,10 @@ class Simulator:
             return self._step()
 
     def _step(self) -> RoundMetrics:
-        started, job, data = time.perf_counter(), self.job, self.data
-        number = self.round + 1
-        clients = draw(job.seed, number, data.clients, job.per_round or data.clients)
-        weights = self._weights(clients)
+        started, job, number = time.perf_counter(), self.job, self.round + 1
+        clients, weights, sigma = self._ready.get(number) or self._draw(number)
         result = self.engine.round(self.vector, clients, weights, number)
-        sigma = summed_sigma(weights, job.uplink_of(clients), job.sigma_downlink)
-        noise = generator(job.seed, number, "noise", self.device)
-        noisy = add_noise(result.vector, sigma, noise)
+        noisy = add_noise(result.vector, sigma, generator(job.seed, number, "noise", self.device))
         self.vector, self._velocity = server_step(self.vector, noisy, self._velocity, job.server_momentum)
         self.round = number
         values = {"clipped_fraction": result.clipped / len(clients), "broadcast_norm": self.vector.norm()}
@@ -80,12 +77,21 @@ class Simulator:
             values["upload_norm"] = result.norm
         if job.evaluated(number):
             values.update(self._evaluate(clients))
+        if self.device.type == "cuda" and number < job.rounds:
+            self._ready = {number + 1: self._draw(number + 1)}  # while the GPU is busy
         return RoundMetrics(
             round=number,
             participants=len(clients),
             **numbers(values),
             seconds=time.perf_counter() - started,
         )
+
+    def _draw(self, number: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """A round's participants, their p_i, and the standard deviation of all of its noise together."""
+        job, everyone = self.job, self.data.clients
+        clients = draw(job.seed, number, everyone, job.per_round or everyone)
+        weights = self._weights(clients)
+        return clients, weights, summed_sigma(weights, job.uplink_of(clients), job.sigma_downlink)
 
     def module(self) -> nn.Module:
         """The broadcast model, on the CPU."""
