@@ -1,8 +1,8 @@
 """Loss and accuracy after every aggregation: the kind of picture that figures 2 to 7 are.
 
-The captions of figures 3 and 5 say training accuracy, the text says testing accuracy: solid lines are the former,
-dotted companions the latter. (The caption of figure 7 says loss; the reference to it says performance, and its file
-and place in the paper say accuracy.)
+The captions of figures 3 and 5 say training accuracy, the text says testing accuracy. Drawn is the accuracy on the
+training records; the legend gives the test accuracy after the last round, the CSV file both in every round, and the
+verdicts rest on the test set. (The caption of figure 7 says loss; its place in the paper says accuracy.)
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ def loss_picture(runs: Runs, number: int, calibration: str, title: str, lines: S
 
 
 def accuracy_picture(runs: Runs, number: int, calibration: str, title: str, lines: Sequence[Line]) -> Picture:
-    """Accuracy of the broadcast model: training records drawn, test set dotted."""
+    """Accuracy of the broadcast model on the training records, and in the legend on the test set."""
     series: list[Series] = []
     for rank, (label, each) in enumerate(lines):
         x = tuple(range(1, each.rounds + 1))
         train = 100 * runs.values(each, "train_accuracy")
         test = 100 * runs.values(each, "test_accuracy")
-        series.append(Series(label, x, train, rank, "train_accuracy_percent"))
-        series.append(Series("", x, test, rank, "test_accuracy_percent", dotted=True))
-    note = "Lines with markers: accuracy on the training records (the caption). Dotted: on the test set (the text)."
-    return Picture(number, calibration, title, (Panel(tuple(series), ROUNDS, "accuracy (%)"),), note)
+        named = f"{label} (test set: {test[:, -1].mean():.1f} %)"
+        series.append(Series(named, x, train, rank, "train_accuracy_percent"))
+        series.append(Series(label, x, test, rank, "test_accuracy_percent", hidden=True))
+    panel = Panel(tuple(series), ROUNDS, "accuracy on the training records (%)")
+    return Picture(number, calibration, title, (panel,))

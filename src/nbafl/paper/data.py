@@ -137,14 +137,16 @@ def _read(path: str | Path, name: str) -> Any:
 def main(arguments: list[str]) -> None:
     """python -m nbafl.paper.data TRAININGS RESULTS"""
     source, target = arguments
-    trainings = read_trials(source)
+    trials = read_trials(source)
     started = time.perf_counter()
-    results = compute(trainings)
-    seconds = time.perf_counter() - started
-    Path(target).write_text(json.dumps({"results": results, "seconds": seconds}), encoding="utf-8")
-    print(
-        f"{len(trainings)} trainings, {sum(each.cost for each in trainings)} client rounds, {seconds:.0f} s"
-    )
+    results: dict[str, Curve] = {}
+
+    def keep(done: dict[str, Curve]) -> None:
+        results.update(done)
+        Path(target).write_text(json.dumps({"results": results}), encoding="utf-8")
+        print(f"{len(results)} of {len(trials)} trainings, {time.perf_counter() - started:.0f} s", flush=True)
+
+    compute(trials, on_done=keep)
 
 
 if __name__ == "__main__":

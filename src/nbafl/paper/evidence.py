@@ -28,11 +28,12 @@ def p_smaller(first: np.ndarray, second: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Test:
-    """Whether a claim is supported, and everything that decided it."""
+    """Whether the data support a claim, whether they speak against it, and everything that decided it."""
 
     __test__ = False  # not a pytest class
 
     supported: bool
+    refuted: bool  # False also where the data cannot tell
     details: dict[str, Any]
 
 
@@ -55,7 +56,7 @@ def improves(labels: list[str], values: list[np.ndarray], smaller_is_better: boo
         "p_steps": steps,
         "level": LEVEL,
     }
-    return Test(ordered and trend < LEVEL, details)
+    return Test(ordered and trend < LEVEL, p_smaller(np.zeros_like(slopes), slopes) < LEVEL, details)
 
 
 def valley(grid: tuple[int, ...], losses: np.ndarray, tests: int = 1) -> Test:
@@ -75,7 +76,7 @@ def valley(grid: tuple[int, ...], losses: np.ndarray, tests: int = 1) -> Test:
         "p_ends_higher": ends,
         "level": level,
     }
-    return Test(interior and max(ends.values()) < level, details)
+    return Test(interior and max(ends.values()) < level, not interior, details)
 
 
 def vertices(grid: tuple[int, ...], losses: np.ndarray) -> np.ndarray:

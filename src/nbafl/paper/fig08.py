@@ -76,7 +76,12 @@ def pictures(expressions: Expressions, calibration: str) -> list[Picture]:
         curves = [expressions.best_printed(epsilon) for epsilon in settings.epsilons]
         panels.append(_panel(settings, curves, "value of Theorem 2 (nats)", "as printed (not a bound)"))
     curves = [expressions.best_repaired(calibration, epsilon) for epsilon in settings.epsilons]
-    repaired = _panel(settings, curves, "bound of F(w_T) - F(w*) (nats)", f"repaired, noise of {calibration}")
+    repaired = _panel(
+        settings,
+        curves,
+        "bound of F(w_T) - F(w*) (nats)",
+        f"repaired bound, if its premises hold; noise of {calibration}",
+    )
     panels.append(replace(repaired, log_x=True, log_y=True))
     note = f"μ = {settings.mu_bound:g}; constants from a pilot; a star marks the smallest value"
     title = f"convergence expressions over T, {settings.clients} clients"

@@ -25,7 +25,8 @@ pre{white-space:pre-wrap;font-size:12px;margin:.3em 0} summary{cursor:pointer}
 <p>{{ setting }}. {{ seeds }} seeds; a band is one standard deviation to either side of the mean.</p>
 <p><b>paper</b>: noise as the paper prints it. <b>exact</b>: noise that keeps the claimed ε against the paper's own
 eavesdropper (every broadcast, up to L uploads of each client), granting the sensitivity 2C/m.
-A claim is an <b>artefact</b> where it holds under the first only because that noise was too small for the ε it claims.</p>
+A claim is an <b>artefact</b> where it holds under the first only because that noise is too small for the ε it claims, and
+the data speak against it once the noise is large enough.</p>
 <table><tr><th>figure</th><th>claim</th><th>paper</th><th>exact</th></tr>
 {% for row in overview %}<tr><td>{{ row.figure }}</td><td>{{ row.claim }}</td>
 <td class="{{ row.paper }}">{{ row.paper }}</td><td class="{{ row.exact }}">{{ row.exact }}</td></tr>{% endfor %}</table>

@@ -36,6 +36,7 @@ class Series:
     rank: int  # which colour, dash and marker
     measure: str = ""  # what the values are, in the CSV file
     dotted: bool = False  # a companion line: dotted, without markers or band
+    hidden: bool = False  # in the CSV file only
     best: bool = False  # mark the smallest value
 
     @property
@@ -89,14 +90,12 @@ def write(picture: Picture, folder: Path) -> Files:
     """PNG, SVG and CSV of a picture."""
     files = Files(*(folder / f"{picture.name}.{kind}" for kind in ("png", "svg", "csv")))
     figure = draw(picture)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, for both files
     for path in (files.png, files.svg):
         buffer = io.BytesIO()
-        figure.savefig(
-            buffer,
-            format=path.suffix[1:],
-            dpi=130,
-            metadata={"Date": None} if path.suffix == ".svg" else None,
-        )
+        plain = {"Date": None} if path.suffix == ".svg" else None  # the same picture is the same file
+        figure.savefig(buffer, format=path.suffix[1:], dpi=130, metadata=plain)
         write_bytes(path, buffer.getvalue())
     write_text(files.csv, as_csv(picture))
     return files
@@ -118,7 +117,8 @@ def draw(picture: Picture) -> Figure:
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     for series in panel.series:
-        _draw_series(axes, series)
+        if not series.hidden:
+            _draw_series(axes, series)
     axes.set_xlabel(panel.xlabel)
     axes.set_ylabel(panel.ylabel)
     axes.set_title(panel.title, fontsize=9)
@@ -150,7 +150,7 @@ def _draw_series(axes: Axes, series: Series) -> None:
             color=COLOURS[rank],
             marker=MARKERS[rank],
             markersize=4.5,
-            markevery=max(1, len(series.x) // 25),
+            markevery=1 if len(series.values) > 1 or len(series.x) <= 25 else 0.06,
             label=series.label,
         )
         low, high = series.mean - series.spread, series.mean + series.spread
@@ -193,6 +193,7 @@ def same_limits(pictures: Sequence[Picture]) -> tuple[float, float]:
         for picture in pictures
         for panel in picture.panels
         for series in panel.series
+        if not series.hidden
         for bound in (np.min(series.mean - series.spread), np.max(series.mean + series.spread))
     ]
     low, high = float(min(values)), float(max(values))

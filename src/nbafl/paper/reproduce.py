@@ -24,6 +24,7 @@ from nbafl.paper.settings import CALIBRATIONS, Settings, describe
 from nbafl.paper.verdicts import verdicts
 
 FIGURES = tuple(range(2, 12))
+SHARED_SCALE = (2, 3, 4, 5, 6, 7, 10)
 _TRAINED = (fig02_03, fig04_05, fig06_07, fig09, fig10, fig11)
 
 Meter = Callable[[int], None]
@@ -90,11 +91,11 @@ def reproduce(
 def _draw(
     figures: tuple[int, ...], runs: Runs, expressions: Expressions, out: Path
 ) -> dict[int, list[tuple[str, Path]]]:
-    """Write every picture; those of one figure share their y-axis so that the eye can compare them."""
+    """Write every picture; the two of a figure share their y-axis where that hides neither."""
     images: dict[int, list[tuple[str, Path]]] = {}
     for number in figures:
         pair = [_picture(number, runs, expressions, calibration) for calibration in CALIBRATIONS]
-        if number != 8:
+        if number in SHARED_SCALE:
             limits = same_limits(pair)
             pair = [_limited(picture, limits) for picture in pair]
         images[number] = [(picture.title, write(picture, out).png) for picture in pair]
