@@ -30,62 +30,57 @@ def kept(cache: Path) -> list[Path]:
     return sorted(cache.glob("*.f16"))
 
 
-def test_records_have_norm_1() -> None:
+def test_records_have_norm_4() -> None:
     found = features.compute("scattering", digits(30))
-    assert found.shape == (30, 3969)
+    assert found.shape == (30, 256)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("flatten", [0, 50])
-def test_a_records_features_do_not_depend_on_other_records(flatten: int) -> None:
+@pytest.mark.parametrize("directions", [0, 256])
+def test_a_records_features_do_not_depend_on_other_records(directions: int) -> None:
     """The property that makes features free of privacy cost: each is a fixed function of its own record."""
     images = digits(30)
-    together = features.compute("scattering", images, flatten=flatten)
+    together = features.compute("scattering", images, directions=directions)
     for chosen in ([7], [29, 3, 11]):
-        alone = features.compute("scattering", images[chosen], flatten=flatten)
-        np.testing.assert_allclose(alone, together[chosen], atol=1e-6)
+        alone = features.compute("scattering", images[chosen], directions=directions)
+        np.testing.assert_allclose(alone, together[chosen], atol=1e-5)
 
 
-def test_the_normalisation_is_group_norm_then_unit_norm() -> None:
+def test_without_pen_strokes_features_are_compressed_coefficients() -> None:
     """Against numpy, from the definition."""
     images = digits(3)
     maps, row = features.coefficients(images[:, 0])
-    grouped = maps[row].astype(np.float64).reshape(3, 27, -1)
-    grouped = (grouped - grouped.mean(2, keepdims=True)) / np.sqrt(grouped.var(2, keepdims=True) + 1e-5)
-    expected = grouped.reshape(3, -1) / np.linalg.norm(grouped.reshape(3, -1), axis=1, keepdims=True)
-    np.testing.assert_allclose(features.compute("scattering", images, flatten=0), expected, atol=1e-6)
+    expected = np.log1p(np.maximum(maps[row].astype(np.float64), 0) / 0.01).reshape(3, -1)
+    expected *= 4 / np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(features.compute("scattering", images, directions=0), expected, atol=1e-5)
 
 
-def test_common_directions_are_flattened() -> None:
-    """Records of a kind end up without a mean, and with no leading direction stronger than the one after them."""
+def test_strong_directions_are_held_back() -> None:
+    """Records of a kind end up without a mean, in their own directions, of variance v to the power 1 - whitening."""
     rng = np.random.default_rng(0)
     strength = np.r_[10.0, 5.0, 3.0, np.full(37, 1.0)]
     records = torch.from_numpy((rng.normal(size=(800, 40)) * strength + 7).astype(np.float32))
-    centred = records - records.mean(dim=0)
-    before = torch.linalg.svdvals(centred)
-    common = features.Common(records, directions=3)
-    after = torch.linalg.svdvals(common.flattened(centred))
-    assert before[0] / before[3] > 3
-    torch.testing.assert_close(after[:4], before[3].expand(4), rtol=1e-3, atol=0)
-    torch.testing.assert_close(after[4:], before[4:], rtol=1e-3, atol=0)
-    np.testing.assert_allclose(common.removed_from(records).norm(dim=1), 1, rtol=1e-5)
+    variances = torch.linalg.eigvalsh((records - records.mean(dim=0)).T.cov().double()).flip(0)
+    found = features.Common(records, directions=3).directions_of(records)
+    torch.testing.assert_close(found.mean(dim=0), torch.zeros(3), atol=1e-4, rtol=0)
+    covariance = found.T.cov().double()
+    expected = variances[:3] * (variances[:3] / variances[0]) ** -features.WHITENING
+    torch.testing.assert_close(covariance, torch.diag(expected), rtol=1e-3, atol=1e-2)
 
 
 def test_more_directions_than_strokes_are_refused() -> None:
-    with pytest.raises(UsageError, match="flatten must be"):
+    with pytest.raises(UsageError, match="directions must be"):
         features.Common(torch.randn(10, 5), directions=10)
 
 
-def test_several_image_planes_have_norm_1_together() -> None:
+def test_several_image_planes_have_norm_4_together() -> None:
     images = digits(4)
     coloured = np.concatenate([images, images[::-1], images], axis=1)
     found = features.compute("scattering", coloured)
-    assert found.shape == (4, 3 * 3969)
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(
-        found[:, :3969] * np.sqrt(3), features.compute("scattering", images), atol=1e-6
-    )
+    assert found.shape == (4, 3 * 256)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 4, rtol=1e-6)
+    np.testing.assert_allclose(found[:, :256] * np.sqrt(3), features.compute("scattering", images), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", features.NAMES)
@@ -94,7 +89,7 @@ def test_no_record_passes_the_feature_norm(name: str, bound: float) -> None:
     images = digits(40)
     plain = features.compute(name, images).reshape(40, -1).astype(np.float64)
     found = features.compute(name, images, bound)
-    assert found.shape == (images.shape if name == "raw" else (40, 3969))
+    assert found.shape == (images.shape if name == "raw" else (40, 256))
     flat = found.reshape(40, -1).astype(np.float64)
     assert np.sqrt((flat**2).sum(axis=1) + 1).max() <= bound
     small = np.sqrt((plain**2).sum(axis=1) + 1) < bound - 1e-3
@@ -118,28 +113,28 @@ def test_unusable_requests_are_refused() -> None:
         features.compute("wavelets", digits(1))
     with pytest.raises(UsageError, match=r"raw for records of shape \(3,\): it needs images"):
         features.compute("scattering", np.ones((2, 3), np.float32))
-    with pytest.raises(UsageError, match="groups must be a divisor of 81, got 80"):
-        features.compute("scattering", digits(1), groups=80)
 
 
 def test_the_cache_is_used_and_changes_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = features.compute("scattering", digits(30), flatten=0)
+    first = features.compute("scattering", digits(30), directions=0)
     assert len(kept(cache)) == 1
     stamp = kept(cache)[0].stat().st_ino
-    np.testing.assert_array_equal(features.compute("scattering", digits(30), flatten=0), first)
+    np.testing.assert_array_equal(features.compute("scattering", digits(30), directions=0), first)
     assert kept(cache)[0].stat().st_ino == stamp  # a recomputed file would be a new one
     monkeypatch.setattr(features, "_WORTH_KEEPING", 10_000)
-    np.testing.assert_array_equal(features.compute("scattering", digits(30), flatten=0), first)
+    np.testing.assert_array_equal(features.compute("scattering", digits(30), directions=0), first)
 
 
 def test_one_file_serves_every_order_of_the_records(cache: Path) -> None:
     order = np.random.default_rng(0).permutation(30)
-    first = features.compute("scattering", digits(30), flatten=0)
-    np.testing.assert_array_equal(features.compute("scattering", digits(30)[order], flatten=0), first[order])
+    first = features.compute("scattering", digits(30), directions=0)
+    np.testing.assert_array_equal(
+        features.compute("scattering", digits(30)[order], directions=0), first[order]
+    )
     assert len(kept(cache)) == 1
     changed = digits(30)
     changed[4, 0, 10, 10] += 0.001
-    features.compute("scattering", changed, flatten=0)
+    features.compute("scattering", changed, directions=0)
     assert len(kept(cache)) == 2
 
 
@@ -159,10 +154,10 @@ def _empty(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [_flip, _cut, _empty])
 def test_a_damaged_cache_is_recomputed(cache: Path, damage) -> None:  # type: ignore[no-untyped-def]
-    first = features.compute("scattering", digits(30), flatten=0)
+    first = features.compute("scattering", digits(30), directions=0)
     good = kept(cache)[0].read_bytes()
     damage(kept(cache)[0])
-    np.testing.assert_array_equal(features.compute("scattering", digits(30), flatten=0), first)
+    np.testing.assert_array_equal(features.compute("scattering", digits(30), directions=0), first)
     assert kept(cache)[0].read_bytes() == good
 
 
@@ -171,7 +166,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("NBAFL_CACHE", str(tmp_path / "file"))
-    assert features.compute("scattering", digits(30), flatten=0).shape == (30, 3969)
+    assert features.compute("scattering", digits(30), directions=0).shape == (30, 3969)
 
 
 def test_the_cache_stays_small_and_tidy(cache: Path) -> None:
@@ -187,9 +182,9 @@ def test_a_federation_with_features() -> None:
         [federation.client(i) for i in range(4)], test=(digits(25), mnist.train().classes(np.arange(25)))
     )
     found = small.with_features("scattering", feature_norm=1.3)
-    assert found.shape == (3969,)
+    assert found.shape == (256,)
     assert found.test is not None
-    assert found.test[0].shape == (25, 3969)
+    assert found.test[0].shape == (25, 256)
     assert (found.y == small.y).all()
     assert (found.records() == small.records()).all()
     np.testing.assert_array_equal(found.x, features.compute("scattering", small.x, 1.3))
@@ -209,7 +204,7 @@ def test_features_are_easier_to_learn_from_than_pixels() -> None:
         return float((scores.argmax(axis=1) != labels[2000:]).mean())
 
     assert error(images) > 0.12
-    assert error(features.compute("scattering", images, flatten=0)) < 0.05
+    assert error(features.compute("scattering", images, directions=0)) < 0.05
     assert error(features.compute("scattering", images)) < 0.05
 
 

@@ -1,8 +1,9 @@
 """Features of images that are fixed before any private record is seen, so that they cost no privacy.
 
-`scattering` turns an image into scattering coefficients (scattering.py), normalises each record by itself, takes out
-what pen strokes in general have in common (reference.py), and scales each record to norm 1. No step uses a statistic of
-the clients' data. Softmax regression on these features learns under much more noise than a network on pixels.
+`scattering` turns an image into scattering coefficients (scattering.py), compresses them, keeps the directions in which
+pen strokes in general differ (reference.py), the strong ones held back, and scales each record to norm 4. No step uses
+a statistic of the clients' data. Softmax regression on these features learns under much more noise than a network on
+pixels: what records have in common fills no norm that privacy pays for, and 256 numbers a record are left of 3969.
 
 Coefficients of large data sets are kept on disk (NBAFL_CACHE, or ~/.cache/nbafl) as float16: half the space of float32,
 and a relative rounding of 0.0005 that is far below the noise of any private run. They are rounded whether or not they
@@ -27,11 +28,14 @@ from nbafl.data import reference, scattering
 from nbafl.errors import UsageError
 
 NAMES = ("raw", "scattering")
-GROUPS = 27
-"""Groups of neighbouring channels that are normalised together."""
-FLATTENED = 50
-"""Directions of the pen strokes that are shrunk to the strength of the next one."""
-_REFERENCE_IMAGES = 1000
+DIRECTIONS = 256
+"""Directions of the pen strokes that are kept."""
+WHITENING = 0.6
+"""0 keeps the strength of each direction, 1 makes all equally strong."""
+NORM = 4.0
+"""Norm of every record: so large that the bias, whose input is 1, takes a 17th of a gradient's square."""
+_FAINT = 0.01  # coefficients below this count as none
+_REFERENCE_IMAGES = 3000
 _VERSION = b"scattering 1"  # part of the cache's key: change it with the transform
 _WORTH_KEEPING = 8192  # fewer images are computed faster than a disk fills up
 _FILES_KEPT = 6
@@ -43,10 +47,9 @@ def compute(
     x: np.ndarray,
     feature_norm: float | None = None,
     *,
-    groups: int = GROUPS,
-    flatten: int = FLATTENED,
+    directions: int = DIRECTIONS,
 ) -> np.ndarray:
-    """Features of the records x: as they are (`raw`), or (M, channels) for `scattering`.
+    """Features of the records x: as they are (`raw`), or (M, directions) for `scattering`.
 
     With `feature_norm` R, every record is scaled down, if need be, so that ‖(x, 1)‖ ≤ R: the 1 is the bias's input.
     """
@@ -54,7 +57,7 @@ def compute(
         raise UsageError("features", name, "raw or scattering")
     if feature_norm is not None and not 1 < feature_norm < np.inf:
         raise UsageError("feature_norm", feature_norm, "above 1, since it bounds the norm of (x, 1)")
-    features = x if name == "raw" else scattering_features(x, groups=groups, flatten=flatten)
+    features = x if name == "raw" else scattering_features(x, directions=directions)
     return features if feature_norm is None else clip_records(features, feature_norm)
 
 
@@ -69,69 +72,60 @@ def clip_records(x: np.ndarray, feature_norm: float) -> np.ndarray:
     return (flat * scale[:, None]).reshape(x.shape)
 
 
-def scattering_features(x: np.ndarray, *, groups: int = GROUPS, flatten: int = FLATTENED) -> np.ndarray:
-    """Normalised scattering features (M, 3969 per 28×28 image plane) of images (M, planes, h, w), each of norm 1.
+def scattering_features(x: np.ndarray, *, directions: int = DIRECTIONS) -> np.ndarray:
+    """Scattering features (M, directions per image plane) of images (M, planes, h, w), each record of norm 4.
 
-    `flatten` = 0 leaves out the pen strokes: group normalisation and unit norm alone (Tramèr and Boneh, 2021).
+    `directions` = 0 leaves out the pen strokes: all coefficients, compressed and scaled, as they are.
     """
     if x.ndim != 4:
         raise UsageError("features", "scattering", f"raw for records of shape {x.shape[1:]}: it needs images")
-    if groups < 1 or scattering.CHANNELS % groups:
-        raise UsageError("groups", groups, f"a divisor of {scattering.CHANNELS}")
     count, planes, height, width = x.shape
     kept, row = coefficients(x.reshape(-1, height, width))
     row = row.reshape(count, planes)
-    common = _pen_strokes(height, width, groups, flatten) if flatten else None
-    features = np.empty((count, planes * kept[0].size), dtype=np.float32)
+    common = _pen_strokes(height, width, directions) if directions else None
+    features = np.empty((count, planes * (directions or kept[0].size)), dtype=np.float32)
 
     def work(part: slice) -> None:
-        values = _grouped(kept[row[part].ravel()], groups)
+        values = _compressed(kept[row[part].ravel()])
         if common is not None:
-            values = common.removed_from(values)
-        values /= math.sqrt(planes)  # planes have norm 1 each
+            values = common.directions_of(values)
+        length = torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp_min_(1e-12)
+        values = values * (NORM / math.sqrt(planes)) / length
         features[part] = values.reshape(-1, features.shape[1]).numpy()
 
     scattering.on_all_cores(work, count, _CHUNK)
     return features
 
 
-def _grouped(maps: np.ndarray, groups: int) -> torch.Tensor:
-    """Each record's groups of channels to mean 0 and variance 1, then the record to norm 1."""
-    values = functional.group_norm(torch.from_numpy(maps).float(), groups).flatten(1)
-    return _to_norm_1(values)
-
-
-def _to_norm_1(records: torch.Tensor) -> torch.Tensor:
-    return records.div_(torch.linalg.vector_norm(records, dim=1, keepdim=True).clamp_min_(1e-12))
+def _compressed(maps: np.ndarray) -> torch.Tensor:
+    """log(1 + s/0.01) of coefficients (B, 81, h, w): how strong a wave is matters in proportion; (B, 81·h·w)."""
+    return torch.from_numpy(maps).float().flatten(1).clamp_min_(0).div_(_FAINT).log1p_()
 
 
 class Common:
-    """What records of a kind have in common: their mean, and the directions in which they vary most."""
+    """What records of a kind have in common: their mean, and the directions in which they vary, strongest first."""
 
     def __init__(self, records: torch.Tensor, directions: int) -> None:
         self.mean = records.mean(dim=0)
         centred = records - self.mean
         # The leading directions are those of the small Gram matrix of the records, mapped back.
         strength, vectors = torch.linalg.eigh((centred @ centred.T).double())
-        leading = strength.flip(0)[: directions + 1]
-        if directions >= len(records) or leading[-1] <= 1e-9 * leading[0]:
-            raise UsageError("flatten", directions, "below the number of independent pen strokes")
-        self.axes = functional.normalize(centred.T @ vectors.flip(1)[:, :directions].float(), dim=0)
-        self.shrink = (1 - (leading[-1] / leading[:-1]).sqrt()).float()
+        leading = strength.flip(0)[:directions]
+        if directions > len(leading) or leading[-1] <= 1e-9 * leading[0]:
+            raise UsageError("directions", directions, "below the number of independent pen strokes")
+        axes = functional.normalize(centred.T @ vectors.flip(1)[:, :directions].float(), dim=0)
+        # A direction of variance v is scaled by v^(-0.3): to v^(-0.5) all would be equally strong, noise included.
+        self.axes = axes * (leading / leading[0]).pow(-WHITENING / 2).float()
 
-    def removed_from(self, records: torch.Tensor) -> torch.Tensor:
-        """Less the mean, with the strongest directions shrunk to the strength of the next one, at norm 1."""
-        return _to_norm_1(self.flattened(records - self.mean))
-
-    def flattened(self, centred: torch.Tensor) -> torch.Tensor:
-        """The linear part: each leading axis a shrunk, all others unchanged."""
-        return centred.addmm_(centred @ self.axes * self.shrink, self.axes.T, alpha=-1)
+    def directions_of(self, records: torch.Tensor) -> torch.Tensor:
+        """The records less the mean, by their parts along each direction, the strong ones held back."""
+        return (records - self.mean) @ self.axes
 
 
 @cache
-def _pen_strokes(height: int, width: int, groups: int, directions: int) -> Common:
+def _pen_strokes(height: int, width: int, directions: int) -> Common:
     kept, row = coefficients(reference.strokes(_REFERENCE_IMAGES, height, width))
-    return Common(_grouped(kept[row], groups), directions)
+    return Common(_compressed(kept[row]), directions)
 
 
 def coefficients(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -326,7 +326,7 @@ class Federation:
         """The same federation with fixed features in place of the records: `raw` or `scattering`.
 
         `feature_norm` R bounds ‖(x, 1)‖ of every record, the 1 being the bias's input; records of `scattering`
-        have norm 1 before that. See features.py for the options.
+        have norm 4 before that. See features.py for the options.
         """
         from nbafl.data import features  # needs torch, which nothing else here does
 
