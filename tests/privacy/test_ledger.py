@@ -97,6 +97,14 @@ def test_limits_tighten_by_themselves_and_loosen_only_in_writing(tmp_path: Path)
     assert [row.kind for row in ledger.rows()] == ["opened", "limit", "limit", "limit"]
 
 
+def test_a_plan_sets_limits_once_and_never_against_the_owners_word(tmp_path: Path) -> None:
+    ledger, first, second = open_ledger(tmp_path), Limits(50, 1e-2), Limits(8, 1e-5)
+    assert ledger.agree(None, None, None, first) == first
+    assert ledger.agree(None, None, None, second) == first, "another plan does not change what the owner has"
+    assert ledger.agree(20, None, 7, second) == Limits(20, 1e-2, 7)
+    assert ledger.agree(30, 1e-3, None, second) == Limits(20, 1e-3, 7)
+
+
 @pytest.mark.parametrize("price", [math.inf, math.nan, -1.0])
 def test_what_cannot_be_priced_is_refused(tmp_path: Path, price: float) -> None:
     ledger = open_ledger(tmp_path)

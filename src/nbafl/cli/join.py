@@ -79,9 +79,10 @@ def join(
         Path | None, typer.Option(help="Folder of the ledger. [~/.nbafl/KEY]", metavar="DIR")
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="This client's own limit over all plans. [the plan's]")
+        float | None,
+        typer.Option(help="This client's own limit over all plans. [its ledger's, or the plan's]"),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="At this delta. [the plan's]")] = None,
+    delta: Annotated[float | None, typer.Option(help="At this delta. [its ledger's, or the plan's]")] = None,
     exposures: Annotated[
         int,
         typer.Option(help="L: count on an outsider seeing this many of the uploads, if more than the plan."),
@@ -104,7 +105,7 @@ def join(
     agreed, private = Plan.from_toml(agreement.plan), read_private_key(key)
     folder = state or Path.home() / ".nbafl" / key.name
     ledger = Ledger(folder / "ledger.sqlite")
-    ledger.set_limits(Limits(epsilon or agreed.epsilon, delta or agreed.delta, max_releases))
+    ledger.agree(epsilon, delta, max_releases, Limits(agreed.epsilon, agreed.delta))
     releaser = Releaser(agreed, ledger, exposures)
     client = _client(releaser, data, agreement.schema, outputs)
     _print_agreement(agreed, ledger, releaser)
@@ -151,3 +152,10 @@ def _print_agreement(plan: Plan, ledger: Ledger, releaser: Releaser) -> None:
         f"{limits.delta:g} against {releaser.adversary.name}: {possible} more for this plan",
         flush=True,
     )
+    expected = plan.rounds * plan.drawn / plan.clients
+    if possible < expected:
+        print(
+            f"  The limit ends before the plan does: {expected:g} rounds are expected of this client. The ledger counts "
+            "every participation as known to the adversary; loosen it with `nbafl ledger limit` if you mean to.",
+            flush=True,
+        )

@@ -41,8 +41,9 @@ def private(
 ) -> Mod:
     """A mod for `ClientApp(mods=[...])`: clips, noises and accounts by `plan` (a Plan or its TOML file).
 
-    `limits`: this client's own budget; the plan's (epsilon, delta) if left out. `state`: folder of the ledger
-    [NBAFL_STATE, or ~/.nbafl]; each client has its own file in it, named by node config `nbafl-name` or `partition-id`.
+    `limits`: this client's own budget over all plans; if left out, what its ledger says, or the plan's claim.
+    `state`: folder of the ledger [NBAFL_STATE, or ~/.nbafl]; each client has its own file in it, named by node config
+    `nbafl-name` or `partition-id`.
     """
     agreed = plan if isinstance(plan, Plan) else Plan.from_toml(plan)
     if agreed.sensitivity != "client":
@@ -50,12 +51,14 @@ def private(
             "sensitivity", agreed.sensitivity, "client around training code that nbafl does not control"
         )
     folder = Path(state or os.environ.get("NBAFL_STATE") or Path.home() / ".nbafl")
-    budget = limits or Limits(agreed.epsilon, agreed.delta)
+    claimed = Limits(agreed.epsilon, agreed.delta)
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         try:
-            ledger = _open_ledger(folder, context, budget)
+            ledger = _open_ledger(folder, context)
             try:
+                if limits is not None or ledger.limits is None:
+                    ledger.set_limits(limits or claimed)
                 return _answer(Releaser(agreed, ledger, exposures), message, context, call_next)
             finally:
                 ledger.close()
@@ -102,15 +105,13 @@ def _train(layout: Layout, message: Message, context: Context, call_next: Client
     return layout.vector(layout.read(records[0]))
 
 
-def _open_ledger(folder: Path, context: Context, budget: Limits) -> Ledger:
+def _open_ledger(folder: Path, context: Context) -> Ledger:
     name = context.node_config.get(NAME, context.node_config.get("partition-id"))
     if name is None:
         raise Refused(
             "this SuperNode has no name, so it has no ledger: start it with --node-config 'nbafl-name=\"NAME\"'."
         )
-    ledger = Ledger(folder / f"ledger-{_plain(str(name))}.sqlite")
-    ledger.set_limits(budget)
-    return ledger
+    return Ledger(folder / f"ledger-{_plain(str(name))}.sqlite")
 
 
 def _plain(name: str) -> str:

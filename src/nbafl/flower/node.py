@@ -93,9 +93,9 @@ class Connection:
             yield
         finally:
             stop.set()
-            with contextlib.suppress(httpx.HTTPError, NbaflError):
+            with contextlib.suppress(httpx.HTTPError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
-            self._memory.unlink(missing_ok=True)
+                self._memory.unlink(missing_ok=True)  # only once signed off: else the next life has to do it
 
     def receive(self) -> Message | None:
         """The next message of the server, if there is one."""
@@ -153,8 +153,7 @@ class Connection:
 
     def _activate(self) -> None:
         """Sign on; an earlier life of this client that was killed is signed off first."""
-        before = self._memory.is_file()
-        if before:
+        if self._memory.is_file():
             self._node.node_id = int(self._memory.read_text())
             with contextlib.suppress(httpx.HTTPStatusError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))

@@ -60,7 +60,7 @@ class NbAFL(Strategy):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | str | Path,
         *,
         min_answers: int | None = None,
         checkpoint: str | Path | None = None,
@@ -69,12 +69,14 @@ class NbAFL(Strategy):
         grace: float = 5.0,
         own_clients: bool = False,
     ) -> None:
-        """`clients` maps Flower's node ids to the plan's client numbers; left out, nodes are numbered as found.
+        """`plan`: a Plan or its TOML file.
 
+        `clients` maps Flower's node ids to the plan's client numbers; left out, nodes are numbered as found.
         `min_answers`: stop below so many good uploads (default: half of those drawn, at least 1).
         `wait`: seconds to wait for the clients to connect; `grace`: for one that was lost, in each later round.
         `own_clients`: the clients run nbafl's own app, so rules other than `client` hold too.
         """
+        plan = plan if isinstance(plan, Plan) else Plan.from_toml(plan)
         if not own_clients and plan.sensitivity != "client":
             raise UsageError(
                 "sensitivity",

@@ -176,6 +176,13 @@ class Ledger:
                 self._append("limit", note=json.dumps(asdict(wanted), sort_keys=True))
         return wanted
 
+    def agree(self, epsilon: float | None, delta: float | None, releases: int | None, plan: Limits) -> Limits:
+        """What the owner asked for where it is stricter; the plan's own claim only if there are no limits yet."""
+        base = self.limits or plan
+        return self.set_limits(
+            Limits(epsilon or base.epsilon, delta or base.delta, releases or base.releases)
+        )
+
     # --- releases ----------------------------------------------------------------------------------------
 
     def check(self, request: Request, price: Price) -> None:

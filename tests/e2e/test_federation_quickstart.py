@@ -1,0 +1,160 @@
+"""Flower's quickstart app becomes private by two lines, in Flower's simulation and on Flower's own SuperNodes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from federation_processes import free_port, wait_for
+
+from nbafl.cli import run_command
+from nbafl.plan import Plan
+from nbafl.privacy.ledger import Ledger
+
+pytestmark = pytest.mark.e2e
+
+APP = Path(__file__).parents[1] / "flower" / "quickstart_app"
+PLAN = 'Path(__file__).with_name("plan.toml")'
+LINES = {
+    "client_app.py": ("app = ClientApp()", f"app = ClientApp(mods=[private({PLAN})])"),
+    "server_app.py": (
+        'strategy = FedAvg(fraction_train=context.run_config["fraction-train"])',
+        f"strategy = NbAFL({PLAN})",
+    ),
+}
+IMPORTS = "from pathlib import Path\nfrom nbafl.flower import NbAFL, private\n"
+ROUNDS = 2
+
+
+class Workshop:
+    """A copy of the app with the two lines in it, an environment of its own, and processes that end with the test."""
+
+    def __init__(self, folder: Path, clients: int) -> None:
+        self.folder = folder
+        self.app = Path(shutil.copytree(APP, folder / "app"))
+        for name, (before, after) in LINES.items():
+            source = self.app / "quickstart" / name
+            text = source.read_text()
+            assert text.count(before) == 1
+            docstring, _, rest = text.partition("\n\n")
+            source.write_text(f"{docstring}\n\n{IMPORTS}{rest.replace(before, after)}")
+        # An epsilon of no worth, so that learning shows with so few clients: two lines are tested here, not noise.
+        plan = Plan(clients=clients, rounds=ROUNDS, sensitivity="client", clip=2, epsilon=50_000, delta=0.01)
+        (self.app / "quickstart" / "plan.toml").write_text(plan.to_toml())
+        settings = self.app / "pyproject.toml"
+        settings.write_text(
+            settings.read_text().replace("num-server-rounds = 3", f"num-server-rounds = {ROUNDS}")
+        )
+        self.environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(folder / "flwr"),
+            "NBAFL_STATE": str(folder / "state"),
+            "NBAFL_ANCHORS": str(folder / "anchors"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self, *command: object) -> Path:
+        log = self.folder / f"{command[0]}-{len(list(self.folder.glob('*.log')))}.log"
+        with log.open("w") as output:
+            subprocess.Popen(
+                list(map(str, command)), stdout=output, stderr=subprocess.STDOUT, env=self.environment
+            )
+        return log
+
+    def run(self, *command: object) -> str:
+        done = subprocess.run(
+            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def close(self) -> None:
+        """End every process that was started with this workshop's environment, whoever started it."""
+        mark = f"FLWR_HOME={self.folder / 'flwr'}".encode()
+        for process in Path("/proc").iterdir():
+            try:
+                ours = process.name.isdigit() and mark in (process / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if ours:
+                os.kill(int(process.name), signal.SIGKILL)
+
+    def check(self, output: str, clients: int) -> None:
+        """It learned, and every client's ledger shows every round."""
+        found = re.findall(r"central round (\d) loss ([\d.]+) accuracy ([\d.]+)", output)
+        assert [int(number) for number, _, _ in found] == [0, 1, 2]
+        assert float(found[-1][1]) < float(found[0][1]) - 0.2, output
+        assert "finished 2" in output
+        for client in range(clients):
+            ledger = Ledger(
+                self.folder / "state" / f"ledger-{client}.sqlite",
+                anchors=self.folder / "anchors",
+                must_exist=True,
+            )
+            assert ledger.spent().releases == ROUNDS
+            ledger.verify()
+
+
+@pytest.fixture
+def clients() -> int:
+    return 2
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, clients: int) -> Iterator[Workshop]:
+    made = Workshop(tmp_path, clients)
+    yield made
+    made.close()
+
+
+def test_in_flowers_simulation(workshop: Workshop, clients: int) -> None:
+    federation = f"num-supernodes={clients} client-resources-num-cpus=1"
+    output = workshop.run("flwr", "run", workshop.app, "--stream", "--federation-config", federation)
+    workshop.check(output, clients)
+
+
+def test_on_flowers_own_superlink_and_supernodes(workshop: Workshop, clients: int) -> None:
+    folder, port = workshop.folder, free_port()
+    assert run_command(["keys", "certificate", "127.0.0.1", "--out", str(folder / "tls")]) == 0
+    (folder / "flwr").mkdir()
+    (folder / "flwr" / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
+        f'root-certificates = "{folder}/tls/ca.crt"\n'
+    )
+    certificates = [
+        f"--ssl-{kind}={folder}/tls/{name}"
+        for kind, name in (("ca-certfile", "ca.crt"), ("certfile", "server.crt"), ("keyfile", "server.key"))
+    ]
+    link = workshop.start(
+        "flower-superlink", "--host", "127.0.0.1", "--port", port, *certificates, "--enable-supernode-auth"
+    )
+    wait_for(lambda: "FastAPI lifespan: startup" in link.read_text(), link.read_text())
+    for client in range(clients):
+        assert run_command(["keys", "make", f"c{client}", "--out", str(folder)]) == 0
+        workshop.run("flwr", "supernode", "register", folder / f"c{client}.pub", "here")
+        workshop.start(
+            "flower-supernode",
+            "--superlink",
+            f"127.0.0.1:{port}",
+            "--root-certificates",
+            folder / "tls" / "ca.crt",
+            "--auth-supernode-private-key",
+            folder / f"c{client}",
+            "--port",
+            free_port(),
+            "--node-config",
+            f"partition-id={client} num-partitions={clients}",
+        )
+    workshop.check(workshop.run("flwr", "run", workshop.app, "here", "--stream"), clients)
