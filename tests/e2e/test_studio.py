@@ -70,7 +70,7 @@ def _nbafl(*words: object) -> list[str]:
 def _serve(root: Path, *options: str) -> Server:
     port, log = _free_port(), root / "studio.log"
     (root / "runs").mkdir(parents=True, exist_ok=True)
-    words = _nbafl("studio", "--port", port, "--runs", root / "runs", "--figures", root / "figures", *options)
+    words = _nbafl("studio", "--port", port, "--runs", "runs", *options)
     with open(log, "wb") as output:
         # The web framework behaves differently when it thinks it is under test; a user's studio is not.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -523,16 +523,18 @@ def test_damaged_folders_are_shown_as_such(page, server: Server) -> None:
 
 
 def test_an_audit_is_shown_beside_the_claim(page, server: Server) -> None:
-    found = {
-        "adversary": "eavesdropper", "claimed_epsilon": 100.0, "delta": 0.01, "confidence": 0.95, "trials": 2000,
-        "proved_epsilon": {"gaussian": 81.5, "distribution_free": 6.25}, "verdict": "consistent",
-    }  # fmt: skip
-    (server.runs / "in-a-terminal" / "audit.json").write_text(json.dumps(found))
+    run = server.runs / "in-a-terminal"
+    code = run_command(["audit", "--config", str(run / "plan.toml"), "--trials", "2000", "--no-pictures", "--json",
+                        "--out", str(server.runs / "audit-of-it")])  # fmt: skip
+    assert code == 0
+    found = json.loads((server.runs / "audit-of-it" / "audit.json").read_text())
     _open(page, server, "/runs?run=in-a-terminal")
     page.locator(".badge", has_text="consistent").wait_for()
     text = page.locator("body").inner_text()
-    assert "81.5" in text
-    assert "6.25" in text
+    assert f"{found['attacks']['eavesdropper']['accounted_epsilon']:.4g}" in text
+    assert "100 at δ = 0.01 against eavesdropper is not contradicted" in text
+    page.locator("tr", has_text="audit-of-it").click()
+    page.locator(".run-head .badge", has_text="audit").wait_for()
 
 
 def test_two_hundred_runs_are_listed(page, tmp_path: Path, server: Server, record_property) -> None:
@@ -559,11 +561,11 @@ def test_two_hundred_runs_are_listed(page, tmp_path: Path, server: Server, recor
 def test_before_any_figure_the_page_says_what_to_do(page, server: Server) -> None:
     _open(page, server, "/figures")
     page.get_by_text("No figures yet").wait_for()
-    assert f"nbafl reproduce --out {server.root / 'figures'}" in page.locator("body").inner_text()
+    assert f"nbafl reproduce --out {server.runs / 'reproduce'}" in page.locator("body").inner_text()
 
 
 def test_figures_stand_side_by_side_with_their_verdicts(page, server: Server) -> None:
-    _make_figures(server.root / "figures")
+    _make_figures(server.runs / "reproduce")
     _open(page, server, "/figures")
     pictures = page.locator("#figure-4 img")
     pictures.first.wait_for()
@@ -577,6 +579,7 @@ def test_figures_stand_side_by_side_with_their_verdicts(page, server: Server) ->
     text = page.locator("#figure-4").inner_text()
     assert "holds" in text
     assert "more clients, less loss" in text
+    assert "is worth ε = 171.6 at δ = 0.01 against eavesdropper (2C/m granted)" in text
     with page.expect_download() as download:
         page.locator("#figure-4 a", has_text="data").first.click()
     assert download.value.suggested_filename == "fig04_paper.csv"
@@ -603,7 +606,9 @@ def _make_figures(folder: Path) -> None:
             )
     claims = ((4, "more clients, less loss", "paper", "holds"), (6, "there is a best T", "exact", "artefact"))
     keys = ("figure", "claim", "calibration", "verdict")
-    verdicts = [{**dict(zip(keys, claim, strict=True)), "evidence": {"best": 20}} for claim in claims]
+    privacy = {"claimed_epsilon": 50, "real_epsilon": 171.644, "delta": 0.01, "adversary": "eavesdropper"}
+    privacy |= {"assumption": "2C/m granted"}
+    verdicts = [{**dict(zip(keys, claim, strict=True)), "evidence": {"privacy": privacy}} for claim in claims]
     (folder / "verdicts.json").write_text(json.dumps(verdicts))
 
 
@@ -664,22 +669,37 @@ def test_an_address_that_is_none_is_said_in_a_sentence(browser, server: Server) 
 
 # --- pictures -------------------------------------------------------------------------------------------------
 
-SHOTS = {
-    "plan": "/?epsilon=8&delta=1e-5&sensitivity=gradient&samples=1200",
-    "runs": "/runs?run=from-the-page&run=in-a-terminal",
-    "figures": "/figures",
-}
+PLAN_SHOT = "/?epsilon=8&delta=1e-5&sensitivity=gradient&samples=1200"
 
 
-@pytest.mark.parametrize("name", SHOTS)
+@pytest.fixture(scope="module")
+def showcase(server: Server) -> Iterator[Server]:
+    """What the pictures show: the folder NBAFL_SHOWCASE (holding runs/), or what the tests above made."""
+    folder = os.environ.get("NBAFL_SHOWCASE")
+    if folder is None:
+        yield server
+        return
+    started = _serve(Path(folder).resolve())
+    yield started
+    _end(started)
+
+
+@pytest.mark.parametrize("name", ["plan", "runs", "figures"])
 @pytest.mark.parametrize(("size", "viewport"), [("wide", WIDE), ("narrow", NARROW)])
 def test_every_page_is_pictured_and_fits_its_screen(
-    context, server: Server, tmp_path: Path, name: str, size: str, viewport: dict
+    context, showcase: Server, tmp_path: Path, name: str, size: str, viewport: dict
 ) -> None:
     page = context.new_page()
     page.set_viewport_size(viewport)
-    _open(page, server, SHOTS[name])
-    page.locator(".card:visible").first.wait_for()
+    if name == "plan":
+        _plan_page(page, showcase, PLAN_SHOT.removeprefix("/?"))
+    else:
+        _open(page, showcase, f"/{name}")
+        page.locator(".card:visible, .runs").first.wait_for()
+    if name == "runs":
+        for box in page.locator("tbody").get_by_role("checkbox").all()[:3]:
+            box.click()
+        page.locator("[data-chart]").first.wait_for()
     page.wait_for_timeout(1500)
     folder = Path(os.environ.get("NBAFL_SCREENSHOTS", tmp_path))
     page.screenshot(path=folder / f"studio-{name}-{size}.png")

@@ -56,7 +56,20 @@ def test_verdicts_without_pictures_are_shown(tmp_path: Path) -> None:
     (figure,) = visit(tmp_path).figures
     card = figures_page._card(figure)
     assert "Figure 9" in card
-    assert "best T: [20, 25]" in card
+    assert "best_T" in card
+
+
+def test_verdicts_of_one_claim_stand_together_and_an_epsilon_never_alone(tmp_path: Path) -> None:
+    privacy = {"claimed_epsilon": 50.0, "real_epsilon": 171.644, "delta": 0.01, "adversary": "eavesdropper",
+               "assumption": "2C/m granted"}  # fmt: skip
+    exact = {**VERDICT, "calibration": "exact", "verdict": "fails", "evidence": {"privacy": privacy}}
+    (tmp_path / "verdicts.json").write_text(json.dumps([VERDICT, exact]))
+    (figure,) = visit(tmp_path).figures
+    card = figures_page._card(figure)
+    assert card.count("loss falls as ε grows") == 1
+    assert "claims ε = 50, is worth ε = 171.6 at δ = 0.01 against eavesdropper (2C/m granted)" in card
+    overview = figures_page._overview((figure,))
+    assert overview.index("holds") < overview.index("fails")
 
 
 def test_what_a_verdict_says_cannot_become_markup(tmp_path: Path) -> None:
@@ -64,4 +77,4 @@ def test_what_a_verdict_says_cannot_become_markup(tmp_path: Path) -> None:
     bad = {**VERDICT, "claim": evil, "calibration": evil, "verdict": evil, "evidence": {evil: {evil: evil}}}
     (tmp_path / "verdicts.json").write_text(json.dumps([bad]))
     (figure,) = visit(tmp_path).figures
-    assert "<script" not in figures_page._card(figure)
+    assert "<script" not in figures_page._card(figure) + figures_page._overview((figure,))

@@ -150,6 +150,30 @@ def test_a_changed_run_is_read_again_and_a_removed_one_forgotten(runs: Path) -> 
     assert shelf.look() == []
 
 
+def test_audits_are_no_runs_and_belong_to_the_run_of_the_same_plan(runs: Path) -> None:
+    path = _copy(runs, "audit-1")
+    for name in ("metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):
+        (path / name).unlink()
+    (path / "audit.json").write_text('{"verdict": "refuted", "trials": 5}')
+    shelf = Shelf(runs)
+    assert {entry.name: entry.state for entry in shelf.look()} == {"whole": "finished", "audit-1": "audit"}
+    assert shelf.audit("whole") == {"verdict": "refuted", "trials": 5}
+    said = run_cards.audit(shelf.audit("whole"), shelf.find("whole"))
+    assert "refuted" in said
+    assert "∞" not in said
+    (path / "plan.toml").write_text(
+        (path / "plan.toml").read_text().replace("epsilon = 5.0", "epsilon = 4.0")
+    )
+    shelf.look()
+    assert shelf.audit("whole") is None
+    assert "nbafl audit --config" in run_cards.audit(None, shelf.find("whole"))
+
+
+def test_the_folder_of_figures_is_no_run(runs: Path) -> None:
+    (runs / "reproduce" / "data").mkdir(parents=True)
+    assert [entry.name for entry in Shelf(runs, apart=runs / "reproduce").look()] == ["whole"]
+
+
 def test_long_metrics_are_read_from_the_end(runs: Path) -> None:
     path = _copy(runs, "long") / "metrics.jsonl"
     line = json.loads(path.read_text().splitlines()[0])

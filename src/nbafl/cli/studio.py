@@ -42,9 +42,9 @@ def studio(
         str, typer.Option(help="Folder with the run folders. [runs]", metavar="DIR", show_default=False)
     ] = "runs",
     figures: Annotated[
-        str,
-        typer.Option(help="Folder that nbafl reproduce wrote. [figures]", metavar="DIR", show_default=False),
-    ] = "figures",
+        str | None,
+        typer.Option(help="Folder that nbafl reproduce wrote. [reproduce, among the runs]", metavar="DIR"),
+    ] = None,
     constants: Annotated[
         str | None, typer.Option(help="Constants of the loss from an earlier pilot.", metavar="FILE")
     ] = None,
@@ -58,4 +58,6 @@ def studio(
         if (error.name or "").partition(".")[0] != "nicegui":
             raise
         raise Refused("The studio needs the extra `studio`: pip install 'nbafl[studio]'.") from None
-    serve(Studio(Path(runs).resolve(), Path(figures).resolve(), host, port, token, constants), open_browser)
+    folder = Path(runs).resolve()
+    pictures = Path(figures).resolve() if figures else folder / "reproduce"
+    serve(Studio(folder, pictures, host, port, token, constants), open_browser)

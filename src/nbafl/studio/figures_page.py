@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -9,7 +10,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from nbafl.studio import frame, gallery
-from nbafl.studio.gallery import Figure, Verdict
+from nbafl.studio.gallery import ORDER, Figure, Verdict
 from nbafl.studio.wording import escape, short
 
 CAPTIONS = {
@@ -19,8 +20,8 @@ CAPTIONS = {
 }
 MARKS = {"holds": ("good", "✓"), "fails": ("bad", "✕"), "artefact": ("perhaps", "!")}
 MEANING = (
-    "<b>holds</b>: the runs show what the paper claims; <b>fails</b>: they show otherwise; <b>artefact</b>: it comes out "
-    "under the paper’s rule only because that rule adds too little noise somewhere."
+    "<b>holds</b>: the runs show what the paper claims. <b>fails</b>: they show otherwise. <b>artefact</b>: it comes out "
+    "under the paper’s rule only because that noise is too small for the ε it claims."
 )
 
 
@@ -33,11 +34,13 @@ def build(folder: Path) -> None:
     if not found.figures:
         _empty_state(folder)
         return
-    frame.markup(_jumps(found.figures), tag="nav").classes("jump").props('aria-label="Figures"')
+    with frame.card():
+        frame.heading("Does the paper’s story hold?")
+        frame.markup(_overview(found.figures))
+        frame.markup(MEANING, tag="p").classes("caption")
     with ui.element("div").classes("figure-grid"):
         for figure in found.figures:
             frame.markup(_card(figure), tag="section").classes("card").props(f'id="figure-{figure.number}"')
-    frame.markup(MEANING, tag="p").classes("soft")
 
 
 def _empty_state(folder: Path) -> None:
@@ -50,17 +53,53 @@ def _empty_state(folder: Path) -> None:
         )
 
 
-def _jumps(figures: tuple[Figure, ...]) -> str:
-    return "".join(f'<a href="#figure-{figure.number}">Figure {figure.number}</a>' for figure in figures)
+def _overview(figures: tuple[Figure, ...]) -> str:
+    """Every claim with its verdicts, and the way to its figure."""
+    rules = [
+        rule for rule in ORDER if any(rule in _by_rule(claim) for each in figures for claim in _claims(each))
+    ]
+    heads = "".join(f'<th scope="col">{escape(rule)}</th>' for rule in rules)
+    rows = "".join(_overview_row(figure, rules) for figure in figures)
+    return (
+        '<div class="scroll"><table class="compare"><thead><tr><th scope="col">Figure</th><th scope="col">Claim</th>'
+        f"{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _overview_row(figure: Figure, rules: list[str]) -> str:
+    link = f'<th scope="row"><a href="#figure-{figure.number}">Figure {figure.number}</a></th>'
+    if not figure.verdicts:
+        return f'<tr>{link}<td colspan="{len(rules) + 1}">no verdict was written</td></tr>'
+    rows = []
+    for claim in _claims(figure):
+        found = _by_rule(claim)
+        cells = "".join(f"<td>{_badge(found[rule].verdict) if rule in found else '–'}</td>" for rule in rules)
+        rows.append(f"<tr>{link}<td>{escape(claim[0].claim)}</td>{cells}</tr>")
+    return "".join(rows)
+
+
+def _claims(figure: Figure) -> list[list[Verdict]]:
+    """The verdicts of a figure, one list for each claim."""
+    grouped: dict[str, list[Verdict]] = {}
+    for verdict in figure.verdicts:
+        grouped.setdefault(verdict.claim, []).append(verdict)
+    return list(grouped.values())
+
+
+def _by_rule(verdicts: list[Verdict]) -> dict[str, Verdict]:
+    return {verdict.calibration: verdict for verdict in verdicts}
 
 
 def _card(figure: Figure) -> str:
     pictures = "".join(_picture(figure, rule, name) for rule, name in figure.pictures.items())
-    verdicts = "".join(_verdict(each) for each in figure.verdicts)
-    listed = (
-        f'<ul class="verdicts">{verdicts}</ul>' if verdicts else '<p class="soft">No verdict was written.</p>'
-    )
-    return f'<h2>Figure {figure.number}</h2><div class="pics">{pictures}</div>{listed}'
+    claims = "".join(_claim(claim) for claim in _claims(figure))
+    return f'<h2>Figure {figure.number}</h2><div class="pics">{pictures}</div>{claims}'
+
+
+def _claim(verdicts: list[Verdict]) -> str:
+    """A claim, and what became of it under each calibration."""
+    rows = "".join(_verdict(verdict) for verdict in verdicts)
+    return f'<h3>Claim: {escape(verdicts[0].claim)}</h3><ul class="verdicts">{rows}</ul>'
 
 
 def _picture(figure: Figure, rule: str, name: str) -> str:
@@ -76,22 +115,27 @@ def _picture(figure: Figure, rule: str, name: str) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    kind, sign = MARKS.get(verdict.verdict, ("", "?"))
-    evidence = "; ".join(
-        f"{escape(name.replace('_', ' '))}: {_value(value)}" for name, value in verdict.evidence.items()
-    )
-    more = f"<details><summary>evidence</summary><small>{evidence}</small></details>" if evidence else ""
+    evidence = escape(json.dumps(verdict.evidence, indent=1, ensure_ascii=False))
+    more = f"<details><summary>evidence</summary><pre>{evidence}</pre></details>" if verdict.evidence else ""
+    worth = _worth(verdict.evidence.get("privacy"))
+    return f"<li>{_badge(verdict.verdict)}<b>{escape(verdict.calibration)}</b><div>{worth}{more}</div></li>"
+
+
+def _badge(verdict: str) -> str:
+    kind, sign = MARKS.get(verdict, ("", "?"))
+    return f'<span class="badge {kind}"><i aria-hidden="true">{sign}</i> {escape(verdict)}</span>'
+
+
+def _worth(privacy: Any) -> str:
+    """What the noise of these runs claims and what it is worth, with all that an ε needs beside it."""
+    if not isinstance(privacy, dict) or not isinstance(privacy.get("real_epsilon"), int | float):
+        return ""
+    claimed, real, delta = (privacy.get(name) for name in ("claimed_epsilon", "real_epsilon", "delta"))
     return (
-        f'<li><span class="badge {kind}"><i aria-hidden="true">{sign}</i> {escape(verdict.verdict)}</span>'
-        f"<small>{escape(verdict.calibration)}</small><div>{escape(verdict.claim)}{more}</div></li>"
+        f"claims ε = {_number(claimed)}, is worth ε = {_number(real)} at δ = {_number(delta)} against "
+        f"{escape(privacy.get('adversary'))} ({escape(privacy.get('assumption'))})"
     )
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float | list | tuple | dict):
-        return escape(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{escape(name)}: {_value(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(each) for each in value) + "]"
-    return short(value)
+def _number(value: Any) -> str:
+    return short(value) if isinstance(value, int | float) else escape(value)

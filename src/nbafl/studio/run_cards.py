@@ -18,6 +18,7 @@ STATES = {
     "stopped": ("", "❚❚", "stopped"),
     "failed": ("bad", "✕", "failed"),
     "damaged": ("bad", "✕", "damaged"),
+    "audit": ("", "◎", "audit"),
 }
 RESULTS = (
     ("test_accuracy", "test accuracy"),
@@ -94,7 +95,7 @@ def result(accuracy: float | None, loss: float | None) -> str:
 
 def progress(entry: Entry) -> str:
     """Rounds done, and while it goes how long it will take."""
-    if entry.plan is None:
+    if entry.plan is None or entry.state == "audit":
         return ""
     text = f"{entry.rounds_done} of {entry.plan.rounds} rounds"
     left = entry.seconds_left
@@ -102,25 +103,28 @@ def progress(entry: Entry) -> str:
 
 
 def facts(entry: Entry) -> str:
-    """The newest measurements of a run as a row of boxes."""
-    last, plan = entry.last or {}, entry.plan
+    """The newest measurements of a run and its promise, as a row of boxes."""
+    last = entry.last or {}
     boxes = [
         _fact(_measured(name, last[name]), label) for name, label in RESULTS if last.get(name) is not None
     ]
-    if plan is not None:
-        share = 100 * entry.rounds_done / plan.rounds
-        boxes.insert(0, _fact(f"{entry.rounds_done} / {plan.rounds}", _rounds_label(entry), meter=share))
-        if plan.noise:
-            condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
-            boxes.append(
-                _fact(
-                    f"ε {short(plan.epsilon)}",
-                    f"claimed at δ {short(plan.delta)}, {plan.adversary}{condition}",
-                )
-            )
-        else:
-            boxes.append(_fact("no noise", "no promise"))
+    if entry.plan is not None:
+        boxes = [*_rounds_box(entry, entry.plan), *boxes, _promise_box(entry.plan)]
     return f'<div class="facts">{"".join(boxes)}</div>'
+
+
+def _rounds_box(entry: Entry, plan: Plan) -> list[str]:
+    if entry.state == "audit":
+        return []
+    share = 100 * entry.rounds_done / plan.rounds
+    return [_fact(f"{entry.rounds_done} / {plan.rounds}", _rounds_label(entry), meter=share)]
+
+
+def _promise_box(plan: Plan) -> str:
+    if not plan.noise:
+        return _fact("no noise", "no promise")
+    condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
+    return _fact(f"ε {short(plan.epsilon)}", f"claimed at δ {short(plan.delta)}, {plan.adversary}{condition}")
 
 
 def _rounds_label(entry: Entry) -> str:
@@ -151,21 +155,47 @@ def statement(privacy: dict[str, Any] | None, plan: Plan | None) -> str:
 
 
 def audit(found: dict[str, Any] | None, entry: Entry) -> str:
-    """What an attack could prove, beside what was claimed; or how to have one made."""
+    """What attacks could prove, beside what was claimed; or how to have them made."""
     if found is None:
         return (
             '<p class="soft">No audit was made of this run. Attack its plan with: '
-            f"<code>nbafl audit --config {escape(entry.path / 'plan.toml')}</code></p>"
+            f"<code>nbafl audit --config {escape(entry.path / 'plan.toml')} --out {escape(entry.path)}</code></p>"
         )
-    proved = found.get("proved_epsilon", {})
     refuted = found.get("verdict") == "refuted"
     mark = _badge("bad", "✕", "refuted") if refuted else _badge("good", "✓", "consistent")
-    return (
-        f"<p>{mark} The attack as {escape(found.get('adversary'))} proves at least <b>ε = "
-        f"{short(proved.get('gaussian'))}</b> (Gaussian) and ε = {short(proved.get('distribution_free'))} (without that "
-        f"assumption) at δ = {short(found.get('delta'))}, where ε = {short(found.get('claimed_epsilon'))} is claimed; "
-        f"{escape(found.get('trials'))} trials, confidence {escape(found.get('confidence'))}.</p>"
+    claim = (
+        f"ε = {_shown(found.get('claimed_epsilon'))} at δ = {_shown(found.get('delta'))} against "
+        f"{escape(found.get('adversary'))}"
     )
+    return (
+        f"<p>{mark} Attacks on the mechanism, {_shown(found.get('trials'))} runs in each of two neighbouring worlds: the "
+        f"claim {claim} is {'refuted' if refuted else 'not contradicted'}. What was proved holds with confidence "
+        f"{_shown(found.get('confidence'))}.</p>{_attacks(found)}"
+    )
+
+
+def _attacks(found: dict[str, Any]) -> str:
+    """The ε each adversary could prove, beside what the accountant allows it."""
+    named = {str(found.get("adversary")).replace("-", "_"): {"proved_epsilon": found.get("proved_epsilon")}}
+    attacks = found.get("attacks") or named
+    rows = "".join(_attack_row(name, attack) for name, attack in attacks.items())
+    heads = ("adversary", "proved at least", "without assuming Gaussian noise", "accounted at most")
+    cells = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    return (
+        f'<div class="scroll"><table class="compare"><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="caption">ε at δ = {_shown(found.get("delta"))}; a lower bound may not pass what is accounted.</p>'
+    )
+
+
+def _attack_row(name: str, attack: dict[str, Any]) -> str:
+    proved = attack.get("proved_epsilon") or {}
+    values = (proved.get("gaussian"), proved.get("distribution_free"), attack.get("accounted_epsilon"))
+    return _compare_row(name.replace("_", "-"), [_shown(value) for value in values])
+
+
+def _shown(value: Any) -> str:
+    """A number of somebody else's file; what it does not hold is a dash."""
+    return short(value) if isinstance(value, int | float) else "–" if value is None else escape(value)
 
 
 def compare(entries: Sequence[Entry]) -> str:

@@ -31,7 +31,8 @@ COLUMNS = [
     {"name": "changed", "label": "Changed", "field": "changed", "align": "right", "sortable": True},
 ]
 NAME_CELL = (
-    '<q-td :props="props"><div class="run-name">{{ props.row.name }}</div>'
+    '<q-td :props="props"><div class="run-name">{{ props.row.name }} '
+    '<span class="result">{{ props.row.result }}</span></div>'
     '<div class="run-sub">{{ props.row.about }}</div></q-td>'
 )
 STATE_CELL = (
@@ -41,6 +42,12 @@ STATE_CELL = (
 )
 RESULT_CELL = '<q-td :props="props">{{ props.row.result }}</q-td>'
 CHANGED_CELL = '<q-td :props="props"><span class="run-sub">{{ props.row.when }}</span></q-td>'
+
+
+BRING_INTO_VIEW = (
+    "if (innerWidth < 1100) document.querySelector('.details').scrollIntoView({behavior: 'smooth'})"
+)
+"""Where the list stands above the details, a run that was clicked would otherwise appear out of sight."""
 
 
 class RunsPage:
@@ -64,7 +71,7 @@ class RunsPage:
         with ui.element("div").classes("runs") as self.content:
             with ui.element("div").classes("stack"):
                 self._list()
-            with ui.element("div").classes("stack"):
+            with ui.element("div").classes("stack details"):
                 self._details()
         await self._look()
         ui.timer(LOOK_EVERY, self._look)
@@ -81,7 +88,9 @@ class RunsPage:
         self.table = ui.table(
             rows=[], columns=COLUMNS, row_key="name", selection="multiple", pagination=PAGE_LENGTH
         )
-        self.table.props('flat wrap-cells binary-state-sort data-runs rows-per-page-label="Runs per page"')
+        self.table.props(
+            'flat wrap-cells binary-state-sort data-runs color=primary rows-per-page-label="Runs per page"'
+        )
         self.table.props(':rows-per-page-options="[12, 50, 0]"')
         self.table.props(""":selected-rows-label="n => n == 1 ? 'One run chosen' : n + ' runs chosen'" """)
         cells = {"name": NAME_CELL, "state": STATE_CELL, "result": RESULT_CELL, "changed": CHANGED_CELL}
@@ -192,7 +201,8 @@ class RunsPage:
             lambda: run_cards.statement(self.shelf.privacy(entry.name), entry.plan)
         )
         self.audit.content = self._readable(lambda: run_cards.audit(self.shelf.audit(entry.name), entry))
-        self.statement_card.visible = self.audit_card.visible = entry.plan is not None
+        self.audit_card.visible = entry.plan is not None
+        self.statement_card.visible = entry.plan is not None and entry.state != "audit"
         self._show_actions(entry)
 
     def _show_several(self, chosen: Sequence[Entry]) -> None:
@@ -244,6 +254,7 @@ class RunsPage:
 
     async def _clicked(self, event: events.GenericEventArguments) -> None:
         await self._choose([event.args[1]["name"]])
+        self.client.run_javascript(BRING_INTO_VIEW)
 
     async def _ticked(self, event: events.TableSelectionEventArguments) -> None:
         ticked = [row["name"] for row in event.selection]

@@ -40,7 +40,7 @@ class Studio:
 
     def __post_init__(self) -> None:
         check_exposure(self.host, self.token)
-        object.__setattr__(self, "shelf", Shelf(self.runs))
+        object.__setattr__(self, "shelf", Shelf(self.runs, apart=self.figures))
         object.__setattr__(self, "launcher", Launcher(self.runs))
         object.__setattr__(self, "workshop", Workshop())
         object.__setattr__(self, "source", default_source(self.constants))
@@ -85,7 +85,7 @@ def _pages(studio: Studio) -> None:
 
     @ui.page("/figures")
     def figures() -> None:
-        with frame.page("Figures", "/figures", where=f"figures in {studio.figures}"):
+        with frame.page("Figures", "/figures", where=f"figures in {_short_path(studio.figures)}"):
             figures_page.build(studio.figures)
 
 
@@ -108,7 +108,12 @@ def _address(studio: Studio) -> str:
 
 
 def _where(studio: Studio) -> str:
-    return f"runs in {studio.runs}"
+    return f"runs in {_short_path(studio.runs)}"
+
+
+def _short_path(path: Path) -> str:
+    """A folder as the person at the terminal would name it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""The run folders on disk, as the Runs page lists them.
+"""The run folders on disk, as the Runs page lists them; `nbafl audit` leaves folders of its own among them.
 
 A look at the shelf reads only what changed since the last look (by time and size of each file), and of a run's
 metrics only the last line; whole curves are read for the runs somebody wants to see. A folder that is damaged or
@@ -19,7 +19,7 @@ from nbafl.errors import DataError, NbaflError
 from nbafl.plan import Plan
 from nbafl.run import Run
 
-State = Literal["running", "finished", "stopped", "damaged"]
+State = Literal["running", "finished", "stopped", "damaged", "audit"]
 Line = dict[str, Any]
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -55,8 +55,10 @@ class Entry:
 class Shelf:
     """All run folders below one folder, remembered between looks."""
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, apart: Path | None = None) -> None:
         self.root = Path(root)
+        self.apart = apart
+        """A folder below the root that holds no run: the figures of `nbafl reproduce`."""
         self._entries: dict[str, tuple[Signature, Entry]] = {}
         self._curves: dict[str, tuple[tuple[int, int] | None, list[Line]]] = {}
 
@@ -85,15 +87,25 @@ class Shelf:
         return _read_json(self.root / name / "privacy.json")
 
     def audit(self, name: str) -> dict[str, Any] | None:
-        """What `nbafl audit` found, where it was asked to."""
-        return _read_json(self.root / name / "audit.json")
+        """What `nbafl audit` found about a run: in its own folder, or in the newest audit of the very same plan."""
+        own = _read_json(self.root / name / "audit.json")
+        if own is not None:
+            return own
+        known = {entry.name: entry for _, entry in self._entries.values()}
+        plan = known[name].plan if name in known else None
+        audits = [entry for entry in known.values() if entry.state == "audit" and entry.plan == plan]
+        newest = max(audits, key=lambda entry: entry.changed, default=None)
+        return _read_json(newest.path / "audit.json") if newest else None
 
     def _names(self) -> list[str]:
         try:
             with os.scandir(self.root) as folders:
-                return [each.name for each in folders if not each.name.startswith(".") and each.is_dir()]
+                return [each.name for each in folders if each.is_dir() and self._may_be_a_run(each.name)]
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def _may_be_a_run(self, name: str) -> bool:
+        return not name.startswith(".") and self.root / name != self.apart
 
     def _look_at(self, name: str) -> Entry:
         path = self.root / name
@@ -122,6 +134,7 @@ def _read(path: Path) -> Entry:
         rounds_done = int(last["round"]) if last else 0
         if run.finished:
             _read_json(path / "privacy.json")
+        audited = (path / "audit.json").is_file()
     except NbaflError as error:
         return Entry(path.name, path, "damaged", changed, problem=str(error))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -129,14 +142,14 @@ def _read(path: Path) -> Entry:
     return Entry(
         name=path.name,
         path=path,
-        state="finished" if run.finished else "stopped",
+        state="finished" if run.finished else "audit" if audited and last is None else "stopped",
         changed=changed,
         plan=run.plan,
         rounds_done=rounds_done,
         last=last,
         seconds_per_round=median(recent) if recent else None,
         has_report=(path / "report.html").is_file(),
-        has_audit=(path / "audit.json").is_file(),
+        has_audit=audited,
     )
 
 

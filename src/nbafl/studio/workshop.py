@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -40,9 +41,7 @@ class Workshop:
     async def _run(self, function: Callable[..., Result], *arguments: object) -> Result | _Refusal:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(
-                1, mp_context=context, initializer=_leave_interrupts_to_the_studio
-            )
+            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_stay_in_the_background)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, _tried, function, *arguments)
         except BrokenProcessPool:
@@ -74,5 +73,7 @@ def _tried(function: Callable[..., Result], *arguments: object) -> Result | _Ref
         return _Refusal(str(error))
 
 
-def _leave_interrupts_to_the_studio() -> None:
+def _stay_in_the_background() -> None:
+    """Interrupts are the studio's business, and sliders come first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(10)
