@@ -33,8 +33,8 @@ TINY = Settings(
     round_grid=(2, 3, 5),
     drawn_grid=(2, 4, 6),
     bound_rounds=40,
-    lr=0.04,
-    mu_bound=15.0,
+    lr=0.015,
+    mu_bound=60.0,
 )
 
 

@@ -99,6 +99,14 @@ def test_a_form_without_a_value_says_why(small: Plan, knowledge: Knowledge) -> N
     assert found["best"]["empirical"] is not None
 
 
+def test_numbers_for_which_there_is_no_plan_have_no_value(small: Plan, knowledge: Knowledge) -> None:
+    """delta above the chance of ever being drawn: no noise would be needed, and the plan is refused there."""
+    found = plan_bounds(vary(small, rounds=1, calibration="exact", delta=0.3), knowledge)
+    curve = found["curves"]["per_round"]["empirical"]
+    assert curve["values"][0] is None
+    assert curve["values"][-1] is not None
+
+
 def test_broken_premises_of_the_bound_are_named(small: Plan, knowledge: Knowledge) -> None:
     assert broken_premise(small, knowledge.pilot) is None
     assert "minibatches" in (broken_premise(vary(small, batch=5), knowledge.pilot) or "")

@@ -21,7 +21,7 @@ def p_smaller(first: np.ndarray, second: np.ndarray) -> float:
     difference = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
     if len(difference) < 2:
         return 1.0
-    if np.ptp(difference) == 0:
+    if np.ptp(difference) <= 1e-12 * np.abs(difference).max():
         return 0.0 if difference[0] > 0 else 1.0
     return float(stats.ttest_1samp(difference, 0.0, alternative="greater").pvalue)
 
@@ -50,6 +50,8 @@ def improves(labels: list[str], values: list[np.ndarray], smaller_is_better: boo
         f"{labels[i]} to {labels[i + 1]}": p_smaller(values[i + 1], values[i]) for i in range(len(labels) - 1)
     }
     details = {
+        "sentence": " → ".join(f"{mean:.3f} ({label})" for label, mean in zip(labels, means, strict=True))
+        + f"; trend p = {trend:.1g}",
         "means": dict(zip(labels, means, strict=True)),
         "means_in_order": ordered,
         "p_trend": trend,
@@ -70,6 +72,8 @@ def valley(grid: tuple[int, ...], losses: np.ndarray, tests: int = 1) -> Test:
     }
     level = LEVEL / (2 * tests)
     details = {
+        "sentence": f"smallest mean {means[best]:.3f} at {grid[best]}; at the ends {means[0]:.3f} and {means[-1]:.3f}"
+        f" (higher: p = {max(ends.values()):.1g})",
         "best": grid[best],
         "interior": interior,
         "means": {str(x): float(mean) for x, mean in zip(grid, means, strict=True)},

@@ -35,7 +35,11 @@ the data speak against it once the noise is large enough.</p>
 <div class="pair">{% for image in figure.images %}
 <img alt="{{ image.title }}" src="data:image/png;base64,{{ image.data }}">{% endfor %}</div>
 {% for entry in figure.verdicts %}<details><summary><b>{{ entry.calibration }}</b>: {{ entry.claim }} —
-<span class="{{ entry.verdict }}">{{ entry.verdict }}</span></summary><pre>{{ entry.text }}</pre></details>{% endfor %}
+<span class="{{ entry.verdict }}">{{ entry.verdict }}</span>. {{ entry.evidence.sentence }}.
+Claimed ε = {{ "%g"|format(entry.evidence.privacy.claimed_epsilon) }}, real ε =
+{{ "%.3g"|format(entry.evidence.privacy.real_epsilon) }} at δ = {{ entry.evidence.privacy.delta }} against the eavesdropper
+(N = {{ entry.evidence.privacy.clients }}, K = {{ entry.evidence.privacy.per_round }},
+T = {{ entry.evidence.privacy.rounds }}, 2C/m granted).</summary><pre>{{ entry.text }}</pre></details>{% endfor %}
 {% endfor %}
 <h2>How this was tested</h2>
 <p>Runs of different settings share data, initial weights and noise stream seed by seed; comparisons are one-sided paired

@@ -22,6 +22,7 @@ from nbafl.paper.over_rounds import Sweep
 from nbafl.paper.runs import Runs
 from nbafl.paper.settings import CALIBRATIONS, Settings
 from nbafl.plan import Plan
+from nbafl.privacy import accounting, adversary
 
 TRADE_OFF = "privacy-convergence trade-off: a larger epsilon gives a better model"
 MORE_CLIENTS = "more clients help at a fixed epsilon"
@@ -128,7 +129,9 @@ def judge(calibration: str, tests: dict[str, Test], too_little_noise: bool) -> s
 
 def privacy_worth(plan: Plan) -> dict[str, Any]:
     """What the noise of a claim's plan is really worth against the paper's own adversary."""
-    real = plan.guarantees()["eavesdropper"]
+    real = accounting.epsilon_spent(
+        plan.release(), plan.noise_scales(), adversary.parse("eavesdropper"), plan.delta
+    )
     return {
         "claimed_epsilon": plan.epsilon,
         "real_epsilon": real,
@@ -189,7 +192,9 @@ def _bound_valley(expressions: Expressions, calibration: str) -> Test:
     best = [optimum.at for optimum in optima]
     known = [at for at in best if at is not None]
     grows = len(known) == len(best) and all(a < b for a, b in pairwise(known))
-    details = {
+    places = ", ".join(f"{at} for ε = {e:g}" for e, at in zip(settings.epsilons, best, strict=True))
+    details: dict[str, Any] = {
+        "sentence": f"the {name} form is smallest at T = {places}",
         "form": name,
         "best_rounds": {f"{e:g}": at for e, at in zip(settings.epsilons, best, strict=True)},
         "interior": [optimum.interior for optimum in optima],
@@ -200,6 +205,9 @@ def _bound_valley(expressions: Expressions, calibration: str) -> Test:
             f"{e:g}": expressions.best_repaired(calibration, e).at for e in settings.epsilons
         },
     }
+    if name == "printed":  # E|n|^2 is d sigma_A^2, and sigma_A has 2C: the theorem has N and 1
+        ratio = 4 * settings.clip**2 * expressions.knowledge.pilot.dimension / settings.clients
+        details["second_order_noise_term_too_small_by"] = ratio
     interior = [optimum.interior for optimum in optima]
     return Test(grows and all(interior), not any(interior), details)
 
@@ -211,7 +219,9 @@ def _best_rounds_grow(runs: Runs, sweeps: list[Sweep]) -> Test:
     valleys = [valley(grid, each, len(sweeps)) for each in losses]
     bottoms = [vertices(grid, each) for each in losses]
     growth = [p_smaller(a, b) for a, b in pairwise(bottoms)]
+    places = ", ".join(f"{b.mean():.0f} for ε = {s.epsilon:g}" for s, b in zip(sweeps, bottoms, strict=True))
     details = {
+        "sentence": f"smallest loss at T = {places} (growth p = {max(growth, default=1.0):.1g})",
         "valleys": {f"{s.epsilon:g}": v.details for s, v in zip(sweeps, valleys, strict=True)},
         "best_rounds": {f"{s.epsilon:g}": float(b.mean()) for s, b in zip(sweeps, bottoms, strict=True)},
         "p_best_rounds_grow": growth,
@@ -257,7 +267,16 @@ def _drawing_helps(runs: Runs, calibration: str) -> Test:
             p_values[name] = p_smaller(first, second)
             p_against[name] = p_smaller(second, first)
             means[name] = {f"K = {settings.per_round}": float(first.mean()), "all": float(second.mean())}
-    details = {"p_drawn_smaller": p_values, "p_drawn_larger": p_against, "means": means, "level": level}
+    sentence = "; ".join(
+        f"{name}: " + ", ".join(f"{who} {v:.3f}" for who, v in m.items()) for name, m in means.items()
+    )
+    details = {
+        "sentence": sentence,
+        "p_drawn_smaller": p_values,
+        "p_drawn_larger": p_against,
+        "means": means,
+        "level": level,
+    }
     return Test(max(p_values.values()) < level, max(p_against.values()) < level, details)
 
 
@@ -270,6 +289,10 @@ def _best_drawn(runs: Runs, calibration: str) -> Test:
         )
         for epsilon in settings.epsilons_drawn
     }
-    details = {"valleys": {name: test.details for name, test in tests.items()}}
+    places = ", ".join(f"{test.details['best']} for ε = {name}" for name, test in tests.items())
+    details = {
+        "sentence": f"smallest loss at K = {places}",
+        "valleys": {name: test.details for name, test in tests.items()},
+    }
     supported = all(test.supported for test in tests.values())
     return Test(supported, all(test.refuted for test in tests.values()), details)

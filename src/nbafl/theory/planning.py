@@ -16,7 +16,7 @@ from typing import Any
 
 from nbafl.data.federation import Federation
 from nbafl.durable import write_text
-from nbafl.errors import DataError
+from nbafl.errors import DataError, UsageError
 from nbafl.plan import PROVEN_CONVEX_MODELS, Plan
 from nbafl.run import federation_of
 from nbafl.simulation.models import build
@@ -89,7 +89,7 @@ def plan_bounds(
     knowledge = _knowledge(plan, constants, federation)
     forms = _forms(knowledge, plan)
     optima = {name: _optima(name, form, plan, knowledge) for name, form in forms.items()}
-    here = {name: form(plan) for name, form in forms.items()}
+    here = {name: _at(form, plan) for name, form in forms.items()}
     return {
         "bound": {name: here[name].as_json() for name in ("printed", "repaired")},
         "best": {name: _best(optima[name]) for name in FORMS},
@@ -184,14 +184,25 @@ def vary(plan: Plan, **changed: Any) -> Plan:
 
 def _optima(name: str, form: Form, plan: Plan, knowledge: Knowledge) -> tuple[Optimum, Optimum]:
     """Best T at the plan's K, and best K at the plan's T."""
-    limit = REACH * len(knowledge.pilot.losses) if name == "empirical" else MOST_ROUNDS
-    over_rounds = minimise(
-        "T", lambda rounds: form(vary(plan, rounds=rounds)), whole_numbers(limit, dense=12, growth=1.2)
+    rounds = whole_numbers(_furthest(name, knowledge), dense=12, growth=1.2)
+    clients = whole_numbers(plan.clients, dense=60)
+    return (
+        minimise("T", lambda number: _at(form, plan, rounds=number), rounds),
+        minimise("K", lambda number: _at(form, plan, per_round=number), clients),
     )
-    over_clients = minimise(
-        "K", lambda drawn: form(vary(plan, per_round=drawn)), whole_numbers(plan.clients, dense=60)
-    )
-    return over_rounds, over_clients
+
+
+def _furthest(name: str, knowledge: Knowledge) -> int:
+    """The largest T looked at."""
+    return REACH * len(knowledge.pilot.losses) if name == "empirical" else MOST_ROUNDS
+
+
+def _at(form: Form, plan: Plan, **changed: Any) -> Evaluation:
+    """A form at other numbers; a plan that cannot be has no value there."""
+    try:
+        return form(vary(plan, **changed))
+    except UsageError as error:
+        return Evaluation.refused(str(error))
 
 
 def _best(optima: tuple[Optimum, Optimum]) -> dict[str, int | None] | None:
@@ -211,16 +222,15 @@ def _reason(here: Evaluation, over_rounds: Optimum, over_clients: Optimum) -> st
 
 def _moves(forms: Mapping[str, Form], plan: Plan, knowledge: Knowledge) -> list[dict[str, Any]]:
     """How the best T moves when epsilon does."""
-    candidates = whole_numbers(REACH * len(knowledge.pilot.losses), dense=8, growth=1.3)
 
-    def best_rounds(form: Form, epsilon: float) -> int | None:
-        return minimise("T", lambda rounds: form(vary(plan, epsilon=epsilon, rounds=rounds)), candidates).at
+    def best_rounds(name: str, epsilon: float) -> int | None:
+        candidates = whole_numbers(_furthest(name, knowledge), dense=8, growth=1.3)
+        return minimise(
+            "T", lambda rounds: _at(forms[name], plan, epsilon=epsilon, rounds=rounds), candidates
+        ).at
 
     epsilons = [plan.epsilon * factor for factor in EPSILON_MOVES]
     return [
-        {
-            "epsilon": epsilon,
-            "best_rounds": {name: best_rounds(form, epsilon) for name, form in forms.items()},
-        }
+        {"epsilon": epsilon, "best_rounds": {name: best_rounds(name, epsilon) for name in forms}}
         for epsilon in epsilons
     ]
