@@ -18,7 +18,8 @@ import torch
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LANES = 8
+LANES = max(4, 2 * (os.cpu_count() or 1))
+"""Two for every core of the machine, so that one slow core does not hold up the round."""
 
 
 @contextmanager
@@ -55,5 +56,4 @@ class Crew:
 
 def lanes(count: int) -> list[range]:
     """`count` blocks dealt to lanes: as even as can be, the longer ones first."""
-    number = min(count, max(LANES, os.cpu_count() or 1))
-    return [range(lane, count, number) for lane in range(number)]
+    return [range(lane, count, LANES) for lane in range(min(count, LANES))]

@@ -15,10 +15,10 @@ from nbafl.simulation.graphed import Recordings
 from nbafl.simulation.network import Layer, Network
 from nbafl.simulation.records import Records, Rows
 
-TEAM_BYTES = {"cpu": 2**19, "cuda": 2**31}
+TEAM_BYTES = {"cpu": 2**21, "cuda": 2**31}
 """Size of one team's pre-activations: on a CPU a handful of such arrays share a core's cache."""
 TEAM_ROWS = {"cpu": 4096, "cuda": 2**22}
-GATHERED_BYTES = 2**20
+GATHERED_BYTES = 2**22
 """Size of one team's dense features: they are gathered, used twice and forgotten while they are in cache."""
 TEST_PIECES = {"cpu": 16, "cuda": 1}
 SPARSE_PRICE = 2.1
