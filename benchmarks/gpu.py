@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 
 import torch
 
@@ -57,13 +58,18 @@ def sweep(count: int = 40) -> None:
     federation = Federation.mnist(clients=50, samples=100)
     jobs = [Job(Training(mu=0.0), 25, sigma_uplink=0.01, seed=seed, eval_every=25) for seed in range(count)]
     models = [build("mlp", federation.shape, 10, seed) for seed in range(count)]
-    begun = time.perf_counter()
-    simulate_batch(federation, models, jobs, DEVICE, measure={"train"})
-    spent = time.perf_counter() - begun
-    print(
-        f"sweep: {count} runs of 25 rounds in {spent:.2f} s, {spent / count / 25 * 1e3:.3f} ms a round",
-        flush=True,
-    )
+    for every in (25, 1):
+        spent = []
+        for number in (1, count):
+            some = [replace(job, eval_every=every) for job in jobs[:number]]
+            begun = time.perf_counter()
+            simulate_batch(federation, models[:number], some, DEVICE, measure={"train"})
+            spent.append(time.perf_counter() - begun)
+        each = (spent[1] - spent[0]) / (count - 1) / 25
+        print(
+            f"sweep, evaluated every {every}: first {spent[0]:.2f} s, then {each * 1e3:.3f} ms a round",
+            flush=True,
+        )
 
 
 def where(rounds: int = 200) -> None:

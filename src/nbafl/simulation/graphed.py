@@ -8,7 +8,7 @@ and seed share the recording.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -136,12 +136,37 @@ class Recording:
         return engine.train(start, teams, self._weights, order)
 
 
+class Replayed:
+    """A function of a weight vector, recorded the second time it is called: evaluations are small kernels too."""
+
+    def __init__(self, function: Callable[[Tensor], dict[str, Tensor]]) -> None:
+        self._function = function
+        self._vector: Tensor | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._values: dict[str, Tensor] = {}
+
+    def __call__(self, vector: Tensor) -> dict[str, Tensor]:
+        """The values, which last until the next call."""
+        if self._vector is None:
+            self._vector = vector.clone()
+            return self._function(self._vector)
+        self._vector.copy_(vector)
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._values = self._function(self._vector)
+        self._graph.replay()
+        return self._values
+
+
 class Recordings:
     """The recordings of one setting, shared by its runs: one per kind of training and number of participants."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[Training, int, bool], Recording | None] = {}
         self._everyone: Everyone | None = None
+        self.evaluations: dict[tuple[frozenset[str], bool], Replayed] = {}
+        """By what is measured, and whether in TF32."""
 
     def of(self, engine: DualEngine, count: int) -> Recording | None:
         """The recording for this kind of round; None where rounds differ in more than their inputs."""
