@@ -93,8 +93,8 @@ def join(
     from nbafl.errors import Refused
     from nbafl.flower.console import configure_logging
     from nbafl.flower.keys import read_private_key
-    from nbafl.flower.link import check_flower
     from nbafl.flower.node import Connection, stay
+    from nbafl.flower.quiet import check_flower
     from nbafl.flower.release import Releaser
     from nbafl.plan import Plan
     from nbafl.privacy.ledger import Ledger, Limits

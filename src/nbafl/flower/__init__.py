@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import nbafl.flower.quiet  # noqa: F401  # before Flower itself is imported anywhere
+
 __all__ = ["Limits", "NbAFL", "private"]
 
 _HOMES = {

@@ -9,16 +9,11 @@ this one. The module stands on internals of flwr 1.41 and refuses to start with 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any
-
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -34,8 +29,8 @@ from flwr.superlink.main import create_app
 from nbafl.errors import NbaflError
 from nbafl.flower.grid import LinkGrid
 from nbafl.flower.keys import Certificates
+from nbafl.flower.quiet import check_flower
 
-FLOWER = "1.41.0"
 log = logging.getLogger("nbafl")
 
 
@@ -114,12 +109,6 @@ class Link:
         """A run whose task is silent counts as failed; this process is its task."""
         while not self._stop.wait(5):
             self._state.acknowledge_task_heartbeat(self._task)
-
-
-def check_flower() -> None:
-    """Internals of Flower are used: another version may differ where it matters."""
-    if version("flwr") != FLOWER:
-        raise NbaflError(f"flwr must be version {FLOWER} for serve and join, got {version('flwr')}.")
 
 
 Asgi = Callable[[dict[str, Any], Callable[..., Any], Callable[..., Any]], Any]

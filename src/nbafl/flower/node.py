@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
