@@ -12,6 +12,7 @@ from torch import nn
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
 from nbafl.protocol import Training, aggregate, flatten, upload
+from nbafl.simulation.crew import Crew
 from nbafl.simulation.job import Job
 from nbafl.simulation.models import build
 from nbafl.simulation.one_step import OneStepEngine
@@ -50,12 +51,14 @@ def test_a_round_is_the_average_of_what_each_client_uploads(
     data = federation(sizes)
     model = conv() if name == "conv" else build(name, (1, 4, 4), 3, seed=1)
     training = Training(rule="gradient", steps=1, lr=0.7, record_clip=0.8)
-    engine = OneStepEngine(Records(data, torch.device("cpu"), torch.float32), model, training, seed=0)
     weights = np.asarray(sizes, dtype=float)[clients]
     weights /= weights.sum()
-    found = engine.round(flatten(model), np.array(clients), weights, 1)
-    assert torch.allclose(found.vector, one_by_one(data, model, training, clients, weights), atol=1e-6)
-    assert 0 < float(found.clipped) <= len(clients)
+    records = Records(data, torch.device("cpu"), torch.float32)
+    for crew in (None, Crew(2)):
+        engine = OneStepEngine(records, model, training, seed=0, crew=crew)
+        found = engine.round(flatten(model), np.array(clients), weights, 1)
+        assert torch.allclose(found.vector, one_by_one(data, model, training, clients, weights), atol=1e-6)
+        assert 0 < float(found.clipped) <= len(clients)
 
 
 def test_the_participants_may_change_from_round_to_round() -> None:

@@ -62,19 +62,26 @@ def check_one_step(training: Training) -> None:
 
 
 def clipped_gradient(
-    model: nn.Module, x: Tensor, y: Tensor, point: Tensor, shares: Tensor, training: Training
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    point: Tensor,
+    shares: Tensor,
+    training: Training,
+    squares: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(sum_r shares_r·clip(grad_r, G) at `point`, mask of the records whose gradient was longer than G).
 
     With shares p_i/|D_i| over the records of many clients this is the average of all their uploads' steps at once.
-    A record whose gradient is not a finite number counts as zero, which is within the bound.
+    A record whose gradient is not a finite number counts as zero, which is within the bound. `squares` are |x_r|², for a
+    caller who comes with the same records many times.
     """
     chain = linear_chain(model, x)
-    pieces = (
-        _ghost_pieces(chain, x, y, point, model, training)
-        if chain
-        else _any_pieces(model, x, y, point, training)
-    )
+    if chain is None:
+        pieces = _any_pieces(model, x, y, point, training)
+    else:
+        squares = squared_norms(x) if squares is None else squares
+        pieces = _ghost_pieces(chain, x, y, point, model, training, squares)
     total, clipped = torch.zeros_like(point), []
     for rows, norm, weighted_sum in pieces:
         factor = torch.where(norm.isfinite(), clip_factor(norm, training.record_clip), 0.0)
@@ -83,11 +90,18 @@ def clipped_gradient(
     return total, torch.cat(clipped)
 
 
+def squared_norms(x: Tensor) -> Tensor:
+    """|x_r|² of every record."""
+    flat = x.flatten(1)
+    return torch.linalg.vecdot(flat, flat)
+
+
 def linear_chain(model: nn.Module, x: Tensor) -> list[nn.Module] | None:
     """The layers of a plain chain of linear layers and elementwise functions; None for anything else."""
     layers = list(model) if isinstance(model, nn.Sequential) else [model]
-    if x.ndim != 2 and not isinstance(layers[0], nn.Flatten):
-        return None
+    first = next((layer for layer in layers if not isinstance(layer, nn.Flatten)), None)
+    if not isinstance(first, nn.Linear) or (x.ndim != 2 and first is layers[0]):
+        return None  # the first layer's input must be the records themselves, one row each
     if not all(isinstance(layer, (nn.Flatten, nn.Linear, *_ELEMENTWISE)) for layer in layers):
         return None
     if any(isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1) for layer in layers):
@@ -98,17 +112,24 @@ def linear_chain(model: nn.Module, x: Tensor) -> list[nn.Module] | None:
 
 
 def _ghost_pieces(
-    chain: list[nn.Module], x: Tensor, y: Tensor, point: Tensor, model: nn.Module, training: Training
+    chain: list[nn.Module],
+    x: Tensor,
+    y: Tensor,
+    point: Tensor,
+    model: nn.Module,
+    training: Training,
+    squares: Tensor,
 ) -> Iterator[_Piece]:
-    named = list(unflatten(point, model).values())
+    named, linear = list(unflatten(point, model).values()), _linear(chain)
     for first in range(0, len(x), GHOST_ROWS):
         rows = slice(first, first + GHOST_ROWS)
         inputs, slopes = _ghost_pass(chain, named, x[rows], y[rows], training.loss)
-        squared = torch.zeros(len(slopes[0]), dtype=point.dtype, device=point.device)
-        for layer, a, dz in zip(_linear(chain), inputs, slopes, strict=True):
+        total = torch.zeros_like(squares[rows])
+        for number, (layer, a, dz) in enumerate(zip(linear, inputs, slopes, strict=True)):
             # |dz aᵀ|² = |dz|²·|a|², and |dz|² more where there is a bias.
-            squared += dz.square().sum(1) * (a.square().sum(1) + (layer.bias is not None))
-        yield rows, squared.sqrt(), partial(_ghost_sum, _linear(chain), inputs, slopes)
+            squared = squares[rows] if number == 0 else squared_norms(a)
+            total += squared_norms(dz) * (squared + (layer.bias is not None))
+        yield rows, total.sqrt(), partial(_ghost_sum, linear, inputs, slopes)
 
 
 def _ghost_pass(

@@ -78,13 +78,15 @@ def of_the_rule(name: str, choice: Choice) -> tuple[Engine, Scorer]:
     setting, training = choice.setting, choice.job.training
     if name != "auto":
         raise UsageError("engine", name, f"auto under sensitivity {training.rule}, which has one engine")
-    engines: dict[str, Callable[..., Engine]] = {"gradient": OneStepEngine, "proximal": SolveEngine}
     scorer = (
         ModuleScorer(setting.records, choice.model, training.loss)
         if setting.network is None
         else _network_scorer(choice, None)
     )
-    return engines[training.rule](setting.records, choice.model, training, choice.job.seed), scorer
+    made = (setting.records, choice.model, training, choice.job.seed)
+    if training.rule == "gradient":
+        return OneStepEngine(*made, crew=choice.crew), scorer
+    return SolveEngine(*made), scorer
 
 
 RULES: dict[str, Callable[[str, Choice], tuple[Engine, Scorer]]] = {
