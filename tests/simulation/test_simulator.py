@@ -143,7 +143,7 @@ def test_metrics_are_those_of_the_broadcast_model(
         own.append(float(right.double().mean()))
     assert metrics.mean_client_accuracy == pytest.approx(np.mean(own), abs=0.02)
     assert metrics.worst_client_accuracy == pytest.approx(min(own), abs=0.05)
-    assert metrics.broadcast_norm == pytest.approx(float(run.vector.norm()), rel=1e-6)
+    assert metrics.broadcast_norm == pytest.approx(float(run.vector.double().norm()), rel=1e-6)
 
 
 @pytest.mark.parametrize("engine", ["dual", "plain", "vmap"])

@@ -24,7 +24,7 @@ def add_noise(vector: Tensor, sigma: float | Tensor, generator: torch.Generator)
     if not isinstance(sigma, Tensor) and sigma == 0:
         return vector
     noise = torch.randn(vector.shape, generator=generator, dtype=vector.dtype, device=vector.device)
-    return vector + sigma * noise
+    return vector + sigma * noise if isinstance(sigma, Tensor) else torch.add(vector, noise, alpha=sigma)
 
 
 def normalise(weights: np.ndarray) -> np.ndarray:

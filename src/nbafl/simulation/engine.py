@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from nbafl.simulation.features import Features
@@ -87,6 +88,6 @@ def combine(
     """sum_i p_i clip(w_i): the broadcast, kept by sum_i p_i factor_i where the weights are clipped, plus the updates."""
     total = sum(parts[1:], start=parts[0])
     update = network.join(features.widen(total.table), total.later)
-    kept = total.factor if rule == "paper" else 1.0
+    kept = total.factor if rule == "paper" else torch.ones_like(total.factor)
     norm = None if total.norm is None else total.norm / clients
-    return Aggregate(start.vector * kept + update, total.clipped, norm)
+    return Aggregate(torch.addcmul(update, start.vector, kept), total.clipped, norm)

@@ -92,20 +92,24 @@ class Recording:
         self._clients = torch.arange(count, device=records.device)
         self._weights = torch.empty(count, dtype=records.dtype, device=records.device)
         self._salt = torch.zeros((), dtype=torch.int64, device=records.device)
+        self._weighed: np.ndarray | None = None
         self._vector: Tensor | None = None
         self._result: Aggregate | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def play(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, salt: int) -> Aggregate:
-        """One round."""
+        """One round; the result lasts until the next."""
         first = self._vector is None
         if self._vector is None:
             self._vector = torch.empty_like(broadcast)
         self._vector.copy_(broadcast)
         if self._everyone is not None:
             self._clients.copy_(torch.as_tensor(clients), non_blocking=True)
-        self._weights.copy_(torch.as_tensor(weights), non_blocking=True)
-        self._salt.fill_(salt)
+        if weights is not self._weighed:
+            self._weights.copy_(torch.as_tensor(weights, dtype=broadcast.dtype), non_blocking=True)
+            self._weighed = weights
+        if self._engine.training.batch is not None:
+            self._salt.fill_(salt)
         if first or not broadcast.is_cuda:
             return self._round()
         if self._graph is None:
@@ -114,7 +118,7 @@ class Recording:
                 self._result = self._round()
         self._graph.replay()
         assert self._result is not None
-        return Aggregate(self._result.vector.clone(), self._result.clipped, self._result.norm)
+        return self._result
 
     def _round(self) -> Aggregate:
         engine, training = self._engine, self._engine.training
@@ -133,7 +137,9 @@ class Recording:
                 self._smallest,
             )
         assert teams is not None
-        return engine.train(start, teams, self._weights, order)
+        result = engine.train(start, teams, self._weights, order)
+        norm = None if result.norm is None else result.norm.double()
+        return Aggregate(result.vector, result.clipped.double(), norm)
 
 
 class Replayed:

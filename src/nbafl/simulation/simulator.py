@@ -11,6 +11,7 @@ import copy
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -30,6 +31,16 @@ from nbafl.simulation.setting import Setting
 MEASURES = frozenset({"train", "test", "clients", "norms"})
 POPULATION = 200_000
 """Above so many clients, train and client metrics are those of the round's participants."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A round's participants, their p_i, and the standard deviation of all of its noise together."""
+
+    round: int
+    clients: np.ndarray
+    weights: np.ndarray
+    sigma: float
 
 
 class Simulator:
@@ -53,7 +64,8 @@ class Simulator:
         self._model = copy.deepcopy(model).to(self.device).eval()
         self.vector = flatten(self._model)
         self._velocity: Tensor | None = None
-        self._ready: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
+        self._ready: Draw | None = None
+        self._drawn: Draw | None = None
         self.round = 0
         if setting is None:
             setting = Setting.of(Records(federation, self.device, self.vector.dtype), self._model)
@@ -69,31 +81,35 @@ class Simulator:
 
     def _step(self) -> RoundMetrics:
         started, job, number = time.perf_counter(), self.job, self.round + 1
-        clients, weights, sigma = self._ready.get(number) or self._draw(number)
-        result = self.engine.round(self.vector, clients, weights, number)
-        noisy = add_noise(result.vector, sigma, generator(job.seed, number, "noise", self.device))
+        drawn = self._ready if self._ready is not None and self._ready.round == number else self._draw(number)
+        result = self.engine.round(self.vector, drawn.clients, drawn.weights, number)
+        noisy = add_noise(result.vector, drawn.sigma, generator(job.seed, number, "noise", self.device))
+        if noisy is result.vector:
+            noisy = noisy.clone()  # an engine may write its next result into the same memory
         self.vector, self._velocity = server_step(self.vector, noisy, self._velocity, job.server_momentum)
         self.round = number
-        values = {"clipped_fraction": result.clipped / len(clients), "broadcast_norm": self.vector.norm()}
+        norm = torch.linalg.vector_norm(self.vector, dtype=torch.float64)
+        values = {"clipped_fraction": result.clipped, "broadcast_norm": norm}
         if result.norm is not None:
             values["upload_norm"] = result.norm
         if job.evaluated(number):
-            values.update(self._evaluate(clients))
-        if self.device.type == "cuda" and number < job.rounds:
-            self._ready = {number + 1: self._draw(number + 1)}  # while the GPU is busy
-        return RoundMetrics(
-            round=number,
-            participants=len(clients),
-            **numbers(values),
-            seconds=time.perf_counter() - started,
-        )
+            values.update(self._evaluate(drawn.clients))
+        if self.device.type == "cuda":
+            self._ready = self._draw(number + 1)  # while the GPU is busy
+        known = numbers(values)
+        known["clipped_fraction"] /= len(drawn.clients)
+        seconds = time.perf_counter() - started
+        return RoundMetrics(round=number, participants=len(drawn.clients), **known, seconds=seconds)
 
-    def _draw(self, number: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """A round's participants, their p_i, and the standard deviation of all of its noise together."""
+    def _draw(self, number: int) -> Draw:
         job, everyone = self.job, self.data.clients
+        if job.per_round in (None, everyone) and self._drawn is not None:
+            return replace(self._drawn, round=number)  # the same people as in the last round
         clients = draw(job.seed, number, everyone, job.per_round or everyone)
         weights = self._weights(clients)
-        return clients, weights, summed_sigma(weights, job.uplink_of(clients), job.sigma_downlink)
+        sigma = summed_sigma(weights, job.uplink_of(clients), job.sigma_downlink)
+        self._drawn = Draw(number, clients, weights, sigma)
+        return self._drawn
 
     def module(self) -> nn.Module:
         """The broadcast model, on the CPU."""
@@ -114,6 +130,8 @@ class Simulator:
         self._velocity = None if velocity is None else velocity.to(self.device, self.vector.dtype, copy=True)
 
     def _evaluate(self, participants: np.ndarray) -> dict[str, Tensor]:
+        if not self.measure - {"norms"}:
+            return {}
         clients = None if self.data.clients <= POPULATION else participants
         set_aside = self.data.local_test is not None
 
