@@ -131,7 +131,7 @@ class Federation:
     def serve(self, *options: object) -> list[object]:
         return ["serve", "--home", self.home, "--host", "127.0.0.1", "--port", self.port, *options]
 
-    def join(self, client: int, *options: object) -> list[object]:
+    def join(self, client: int, *options: object, data: object = None) -> list[object]:
         return [
             "join",
             f"127.0.0.1:{self.port}",
@@ -140,7 +140,7 @@ class Federation:
             "--key",
             self.folder / "keys" / f"client-{client}",
             "--data",
-            f"mnist:{client}/{self.clients}",
+            data or f"mnist:{client}/{self.clients}",
             "--state",
             self.folder / f"state-{client}",
             *options,

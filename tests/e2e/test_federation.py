@@ -220,12 +220,17 @@ def test_a_client_killed_at_twenty_random_instants_never_sends_what_it_did_not_r
 def test_a_spent_budget_is_refused_the_noise_corrected_and_too_few_stop_the_run(
     tmp_path: Path, nursery: Nursery
 ) -> None:
-    federation = Federation(tmp_path, 3, "--rounds", 6, "--samples", 100, "--model", "softmax")
+    files = [
+        hospital(tmp_path / f"{name}.csv", seed)
+        for seed, name in enumerate(("north", "south", "west", "test"))
+    ]
+    options = ("--dataset", "csv", "--target", "outcome", "--test", files[3], "--model", "softmax")
+    federation = Federation(tmp_path, 3, "--rounds", 6, "--samples", 100, *options)
     server = nursery.start("serve", *federation.serve("--min-answers", 2, "--wait", 60))
     clients = [
-        nursery.start("all", *federation.join(0)),
-        nursery.start("three", *federation.join(1, "--max-releases", 3)),
-        nursery.start("two", *federation.join(2, "--max-releases", 2)),
+        nursery.start("all", *federation.join(0, data=files[0])),
+        nursery.start("three", *federation.join(1, "--max-releases", 3, data=files[1])),
+        nursery.start("two", *federation.join(2, "--max-releases", 2, data=files[2])),
     ]
     assert clients[2].finish() == 1
     assert "the budget is spent: 2 releases of at most 2 were made" in clients[2].output
@@ -237,6 +242,16 @@ def test_a_spent_budget_is_refused_the_noise_corrected_and_too_few_stop_the_run(
     assert [answer["answered"] for answer in federation.answers] == [[0, 1, 2], [0, 1, 2], [0, 1]]
     check_top_up(federation)
     assert [federation.ledger(client).spent().releases for client in range(3)] == [4, 3, 2]
+
+
+def hospital(path: Path, seed: int) -> Path:
+    """A hundred patients with numbers, a category and an outcome."""
+    generator, lines = np.random.default_rng(seed), ["age,pressure,sex,outcome"]
+    for _ in range(100):
+        age, pressure, sex = generator.uniform(0, 1), generator.uniform(0, 1), generator.choice(["f", "m"])
+        lines.append(f"{age:.3f},{pressure:.3f},{sex},{'yes' if age + pressure > 1 else 'no'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def check_top_up(federation: Federation) -> None:

@@ -89,6 +89,7 @@ def join(
     ] = 1,
     max_releases: Annotated[int | None, typer.Option(help="Uploads allowed in all. [any]")] = None,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server is away.")] = 600.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     from nbafl.errors import Refused
     from nbafl.flower.console import configure_logging
@@ -99,7 +100,7 @@ def join(
     from nbafl.plan import Plan
     from nbafl.privacy.ledger import Ledger, Limits
 
-    configure_logging()
+    configure_logging(quiet=as_json)
     check_flower()
     agreement = Agreement.of(handout, plan, certificate, schema)
     agreed, private = Plan.from_toml(agreement.plan), read_private_key(key)
@@ -108,10 +109,11 @@ def join(
     ledger.agree(epsilon, delta, max_releases, Limits(agreed.epsilon, agreed.delta))
     releaser = Releaser(agreed, ledger, exposures)
     client = _client(releaser, data, agreement.schema, outputs)
-    _print_agreement(agreed, ledger, releaser)
+    if not as_json:
+        _print_agreement(agreed, ledger, releaser)
     connection = Connection(address, agreement.certificate, private, folder / "node")
     stay(connection, client.handle, lambda: client.spent is not None, patience)
-    print(f"{ledger.spent().releases} releases are on the ledger {ledger.path}", flush=True)
+    _print_outcome(ledger, client, as_json)
     if client.spent:
         raise Refused(f"This client left the federation: {client.spent}")
     if client.ended != "finished":
@@ -129,6 +131,17 @@ def _client(releaser: Releaser, data: str, schema: Path | None, outputs: int | N
     check_client(plan, int(plan.client_sizes.argmin()), len(local.y))
     model = build(plan.model, local.shape, local.outputs, plan.seed)
     return Client(releaser, model, local.x, local.y, local.task, on_answer=_say_round)
+
+
+def _print_outcome(ledger: Ledger, client: Client, as_json: bool) -> None:
+    import json
+    from dataclasses import asdict
+
+    if as_json:
+        outcome = {"ended": client.ended, "refused": client.spent, "ledger": str(ledger.path)}
+        print(json.dumps({**outcome, "spent": asdict(ledger.spent())}, indent=2), flush=True)
+    else:
+        print(f"{ledger.spent().releases} releases are on the ledger {ledger.path}", flush=True)
 
 
 def _say_round(round: int) -> None:

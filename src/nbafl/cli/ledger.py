@@ -18,6 +18,7 @@ ledger_app = typer.Typer(
     rich_markup_mode=None,
 )
 LEDGER_FILE = "ledger.sqlite"
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Where = Annotated[
     Path, typer.Argument(help="The ledger file, or the state folder it lies in.", metavar="PATH")
 ]
@@ -30,9 +31,7 @@ def _open(path: Path, adopt: bool = False) -> Ledger:
 
 
 @ledger_app.command("show")
-def show(
-    path: Where, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
-) -> None:
+def show(path: Where, as_json: Json = False) -> None:
     """Say what was released, what it is worth together, and what is left.
 
     Example: nbafl ledger show ~/.nbafl/north-hospital
@@ -88,13 +87,17 @@ def export(
 
 
 @ledger_app.command("verify")
-def verify(path: Where) -> None:
+def verify(path: Where, as_json: Json = False) -> None:
     """Check the chain of hashes, the stored uploads and the anchor; exit code 1 if anything was changed.
 
     Example: nbafl ledger verify ~/.nbafl/north-hospital
     """
     ledger = _open(path)
-    print(f"{ledger.path}: {ledger.verify()} rows, the chain is whole and its anchor agrees.")
+    rows = ledger.verify()
+    if as_json:
+        print(json.dumps({"path": str(ledger.path), "rows": rows, "whole": True}))
+    else:
+        print(f"{ledger.path}: {rows} rows, the chain is whole and its anchor agrees.")
 
 
 @ledger_app.command("adopt")
