@@ -156,7 +156,7 @@ class DualEngine:
             batch = z.view(clients, -1, units)
             if step > 0:
                 torch.index_select(team.gram.view(-1, rows), 0, flat[step], out=some)
-                batch.baddbmm_(some.view(clients, -1, rows), a)
+                torch.baddbmm(batch, some.view(clients, -1, rows), a, out=batch)
             dz = tail.gradient(batch, target[step], share[step], training.loss)
             rows_of_a = self._shrink(a).view(-1, units)
             rows_of_a.index_add_(0, flat[step], dz.reshape(-1, units), alpha=-training.lr)

@@ -1,0 +1,71 @@
+"""The bench: its floor counts what the engines really multiply, and its measurement holds together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nbafl.errors import UsageError
+from nbafl.protocol import Training
+from nbafl.simulation import Simulator, build
+from nbafl.simulation.workloads import WORKLOADS, Workload, find, flops, measure, used_inputs
+
+TINY = Workload("tiny", "a few digits", 6, 40, None, "mlp", Training(steps=3, clip=1e6), 2, 4, 2)
+
+
+@pytest.mark.parametrize("engine", ["dual", "plain"])
+@pytest.mark.parametrize(
+    ("steps", "batch", "model"), [(3, None, "mlp"), (6, 10, "mlp"), (2, None, "softmax")]
+)
+def test_the_floor_counts_the_products_of_a_round(
+    engine: str, steps: int, batch: int | None, model: str
+) -> None:
+    """Against torch's own count of a round with dense features (float64), in which every product is a real one."""
+    workload = replace(TINY, model=model, training=Training(steps=steps, batch=batch, clip=1e6))
+    federation = workload.federation()
+    start = build(model, federation.shape, 10, 0).double()
+    run = Simulator(federation, start, workload.job(), "cpu", engine, measure=(), threads=1)
+    run.step()  # Gram matrices are made once and are not part of a round
+    with FlopCounterMode(display=False) as counted:
+        run.step()
+    expected = flops(workload, engine, federation)
+    allowance = 0.02 if model == "mlp" else 0.05
+    assert counted.get_total_flops() == pytest.approx(expected, rel=allowance)
+
+
+def test_a_measurement_holds_together() -> None:
+    found = measure(TINY, "cpu")
+    assert found.ratio_to_floor == pytest.approx(found.seconds_per_round / found.floor_seconds)
+    assert found.floor_seconds > 0
+    assert found.startup_seconds > 0
+    assert 100 < found.memory_mb < 100_000
+    assert 0 < found.test_accuracy < 1
+    fields = {
+        "workload",
+        "seconds_per_round",
+        "floor_seconds",
+        "ratio_to_floor",
+        "startup_seconds",
+        "memory_mb",
+    }
+    assert fields <= found.to_dict().keys()
+
+
+def test_the_workloads_are_those_of_the_contract() -> None:
+    assert list(WORKLOADS) == ["W1", "W2", "W3", "W4"]
+    assert find("w4").clients == 1_000_000
+    with pytest.raises(UsageError, match="workload"):
+        find("W5")
+    for workload in WORKLOADS.values():
+        assert workload.training.clip == 20.0
+        assert workload.job().sigma_uplink == 0.001
+
+
+def test_inputs_that_are_always_zero_are_not_counted() -> None:
+    x = torch.zeros(5000, 2, 3)
+    x[4500, 1, 2] = 1
+    x[0, 0, 0] = -1
+    assert used_inputs(x.numpy()) == 2
