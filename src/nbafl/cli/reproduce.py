@@ -16,12 +16,13 @@ Every figure is drawn twice: with the noise the paper prints, and with noise tha
 
 Examples:
 
-  nbafl reproduce                       all ten figures, 5 seeds; some minutes, a second call only draws
+  nbafl reproduce                       all ten figures; a second call only draws
 
   nbafl reproduce 10 11 --seeds 3       two figures
 
-  nbafl reproduce --jobs runs.json      write the trainings, to compute them elsewhere with
-                                        python -m nbafl.paper.data runs.json results.json
+  nbafl reproduce --jobs jobs.json      to compute the trainings elsewhere
+
+  python -m nbafl.paper.data jobs.json results.json     there: torch and numpy suffice
 
   nbafl reproduce --results results.json
 """
@@ -48,7 +49,7 @@ def reproduce(
 
     chosen = tuple(sorted(set(figures))) if figures else paper.FIGURES
     if jobs is not None:
-        trials = paper.runs_of(chosen, Settings(), seeds).trials
+        trials = paper.recall(paper.runs_of(chosen, Settings(), seeds), out).missing()
         write_trials(jobs, trials)
         print(f"{len(trials)} trainings in {jobs}")
         return

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +58,23 @@ class Trial:
 
 
 def compute(
-    trainings: Sequence[Trial],
+    trials: Sequence[Trial],
     on_cost: Callable[[int], None] = lambda _: None,
     on_done: Callable[[dict[str, Curve]], None] = lambda _: None,
     device: str = "auto",
 ) -> dict[str, Curve]:
     """All trainings, batch by batch; `on_cost` hears of finished client rounds, `on_done` of finished batches."""
     results: dict[str, Curve] = {}
-    for batch in _batches(trainings):
-        federations = [federation(each.clients, each.samples, each.job.seed) for each in batch]
-        models = [
-            build("mlp", data.shape, data.outputs, each.job.seed)
-            for data, each in zip(federations, batch, strict=True)
-        ]
-        measure = {"train", "test"} if batch[0].test else {"train"}
+    for batch in _batches(trials):
+        first = batch[0]
+        # MNIST as the paper deals it: random records, the same number for every client.
+        data = Federation.mnist(clients=first.clients, samples=first.samples, seed=first.job.seed)
         curves = simulate_batch(
-            federations,
-            models,
+            data,
+            build("mlp", data.shape, data.outputs, first.job.seed),
             [each.job for each in batch],
             device=device,
-            measure=measure,
+            measure={"train", "test"} if first.test else {"train"},
             on_round=lambda _, metrics: on_cost(metrics.participants),
         )
         done = {each.key: _curve(metrics) for each, metrics in zip(batch, curves, strict=True)}
@@ -87,16 +83,10 @@ def compute(
     return results
 
 
-@cache
-def federation(clients: int, samples: int, seed: int) -> Federation:
-    """MNIST as the paper deals it: random records, the same number for every client."""
-    return Federation.mnist(clients=clients, samples=samples, seed=seed)
-
-
-def _batches(trainings: Iterable[Trial]) -> list[list[Trial]]:
+def _batches(trials: Iterable[Trial]) -> list[list[Trial]]:
     """Trainings over the same data together, the long ones first so that no core waits at the end."""
     groups: dict[tuple[int, int, int, bool], list[Trial]] = {}
-    for each in trainings:
+    for each in trials:
         groups.setdefault((each.clients, each.samples, each.job.seed, each.test), []).append(each)
     return [sorted(group, key=lambda each: -each.cost) for group in groups.values()]
 

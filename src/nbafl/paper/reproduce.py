@@ -24,6 +24,7 @@ from nbafl.paper.settings import CALIBRATIONS, Settings, describe
 from nbafl.paper.verdicts import verdicts
 
 FIGURES = tuple(range(2, 12))
+CACHE = "results.json"
 SHARED_SCALE = (2, 3, 4, 5, 6, 7, 10)
 _TRAINED = (fig02_03, fig04_05, fig06_07, fig09, fig10, fig11)
 
@@ -56,6 +57,13 @@ def runs_of(figures: tuple[int, ...], settings: Settings, seeds: int) -> Runs:
     return Runs(settings, seeds, wanted)
 
 
+def recall(runs: Runs, out: Path) -> Runs:
+    """The same runs with what an earlier call left in the out folder."""
+    if (out / "data" / CACHE).exists():
+        runs.load(out / "data" / CACHE)
+    return runs
+
+
 def reproduce(
     figures: tuple[int, ...] = FIGURES,
     seeds: int = 5,
@@ -69,16 +77,15 @@ def reproduce(
     `meter(total)` gives a context whose value is told of finished client rounds.
     """
     settings = settings or Settings()
-    runs = runs_of(figures, settings, seeds)
+    runs = recall(runs_of(figures, settings, seeds), out)
+    if results is not None:
+        runs.load(results)
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
-    for known in (data / "results.json", results):
-        if known is not None:
-            runs.load(known)
     missing = sum(trial.cost for trial in runs.missing())
     if missing:
         with meter(missing) if meter else nullcontext(lambda _: None) as told:
-            runs.complete(data / "results.json", told)
+            runs.complete(data / CACHE, told)
     expressions = Expressions(settings, data)
     images = _draw(figures, runs, expressions, out)
     entries = verdicts(runs, expressions, figures)

@@ -60,10 +60,9 @@ class Runs:
         return np.array(rows)
 
     def load(self, path: Path) -> None:
-        """Take results from a file, if it is there."""
-        if path.exists():
-            known = {each.key for each in self.trials}
-            self.results |= {key: curve for key, curve in read_results(path).items() if key in known}
+        """Take results from a file."""
+        known = {each.key for each in self.trials}
+        self.results |= {key: curve for key, curve in read_results(path).items() if key in known}
 
     def missing(self) -> list[Trial]:
         return [each for each in self.trials if each.key not in self.results]
