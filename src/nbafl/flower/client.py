@@ -1,11 +1,12 @@
 """nbafl's own client app: the server's instructions are data, the code that runs is installed here.
 
 A message says which round it is and what the model looks like now; everything else (the plan, the model's code, the
-data, the limits) the client has from its owner. Training is `protocol.train_locally`, what the simulation calls.
+data, the limits) the client has from its owner. Training is `protocol.rules.upload`, tested against the simulation.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import secrets
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from nbafl.flower.mod import refusal
 from nbafl.flower.release import Releaser, check_client
 from nbafl.flower.wire import Instruction, Layout
 from nbafl.privacy.ledger import BudgetSpent, Request
-from nbafl.protocol import client_batches, train_locally
+from nbafl.protocol import client_batches
+from nbafl.protocol.rules import upload as trained_upload
 
 log = logging.getLogger("nbafl")
 
@@ -43,10 +45,14 @@ class Client:
         task: str = "classification",
         on_answer: Callable[[int], None] | None = None,
     ) -> None:
-        self.releaser, self.model, self.on_answer = releaser, model, on_answer
-        self.x, self.y = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
+        self.releaser, self.on_answer = releaser, on_answer
         self.training = releaser.plan.training(task)
         self.layout = Layout.of(parameters(model))
+        # Record bounds such as 2 eta G/m are as small as float32's rounding of the weights: these rules need float64.
+        self._kind = torch.float64 if self.training.rule in ("gradient", "proximal") else torch.float32
+        self.model = copy.deepcopy(model).to(self._kind)
+        self.x = torch.from_numpy(np.array(x)).to(self._kind)
+        self.y = torch.from_numpy(np.array(y))
         self.ended: str | None = None
         """How the federation ended, once the server said so."""
         self.spent: str | None = None
@@ -90,6 +96,6 @@ class Client:
     def _train(self, instruction: Instruction, start: np.ndarray) -> np.ndarray:
         seed = secrets.randbits(62)  # the order of minibatches is nobody's business
         order = client_batches(seed, instruction.round, instruction.client, len(self.y), self.training)
-        begin = torch.from_numpy(start.astype(np.float32))
-        trained = train_locally(self.model, self.x, self.y, begin, self.training, order)
+        begin = torch.from_numpy(start).to(self._kind)
+        trained = trained_upload(self.model, self.x, self.y, begin, self.training, order)
         return trained.numpy().astype(np.float64)
