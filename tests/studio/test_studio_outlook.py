@@ -81,14 +81,6 @@ def test_a_file_of_constants_is_used_and_a_broken_one_refused(tmp_path, source: 
         default_source(str(kept))
 
 
-def _refuse() -> None:
-    raise DataError("there is nothing here.")
-
-
-def _end_yourself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 async def _in_the_workshop() -> None:
     workshop = Workshop()
     try:
@@ -96,10 +88,10 @@ async def _in_the_workshop() -> None:
         process = await workshop.make(os.getpid)
         assert process != os.getpid()
         assert await workshop.make(os.getpid, wanted=lambda: False) is None
-        with pytest.raises(Refused, match="there is nothing here"):
-            await workshop.make(_refuse)
+        with pytest.raises(Refused, match="epsilon must be greater than 0"):
+            await workshop.make(outlook.measure, {"epsilon": -1.0})
         with pytest.raises(Refused, match="ended by the system"):
-            await workshop.make(_end_yourself)
+            await workshop.make(os.kill, process, signal.SIGKILL)
         again = await workshop.make(os.getpid)
         assert again not in (process, os.getpid())
     finally:

@@ -29,11 +29,11 @@ def headline(answer: Answer) -> str:
         f"<b>ε = {short(plan.epsilon)}</b> at δ = {short(plan.delta)} against <b>{escape(plan.adversary)}</b>{condition}."
     )
     if answer.kept and answer.summary["conditional"]:
-        return _badge("perhaps", "claim kept conditionally") + f"<p>{promise}</p>"
+        return _badge("perhaps", "kept conditionally") + f"<p>{promise}</p>"
     if answer.kept:
-        return _badge("good", "claim kept") + f"<p>{promise}</p>"
+        return _badge("good", "kept") + f"<p>{promise}</p>"
     found = "no finite ε" if answer.epsilon is None else f"ε = {short(answer.epsilon)}"
-    return _badge("bad", "claim not kept") + f"<p>{promise} This noise is worth <b>{found}</b> there.</p>"
+    return _badge("bad", "not kept") + f"<p>{promise} This noise is worth <b>{found}</b> there.</p>"
 
 
 def compact(answer: Answer) -> str:

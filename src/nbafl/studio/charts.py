@@ -60,13 +60,13 @@ def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]
 def run_curves(
     runs: Sequence[tuple[str, list[Line]]], metric: str, rounds: int | None = None
 ) -> dict[str, Any]:
-    """One metric of several runs, overlaid."""
+    """One metric of several runs, overlaid; one run alone is seen against all the rounds it has to go."""
     data = [_trace(index, name, lines, metric) for index, (name, lines) in enumerate(runs)]
     yaxis: dict[str, Any] = {"title": {"text": METRICS[metric]}, "rangemode": "normal"}
     if metric in SHARES:
         yaxis["tickformat"] = ".0%"
     xaxis: dict[str, Any] = {"title": {"text": "round"}, "rangemode": "tozero"}
-    if rounds:
+    if rounds and len(runs) == 1:
         xaxis["range"] = [0, rounds * 1.02]
     return figure(data, {"xaxis": xaxis, "yaxis": yaxis})
 

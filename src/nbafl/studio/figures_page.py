@@ -34,11 +34,11 @@ def build(folder: Path) -> None:
     if not found.figures:
         _empty_state(folder)
         return
-    with frame.card():
-        frame.heading("Does the paper’s story hold?")
-        frame.markup(_overview(found.figures))
-        frame.markup(MEANING, tag="p").classes("caption")
     with ui.element("div").classes("figure-grid"):
+        with frame.card():
+            frame.heading("Does the paper’s story hold?")
+            frame.markup(_overview(found.figures))
+            frame.markup(MEANING, tag="p").classes("caption")
         for figure in found.figures:
             frame.markup(_card(figure), tag="section").classes("card").props(f'id="figure-{figure.number}"')
 
@@ -61,13 +61,14 @@ def _overview(figures: tuple[Figure, ...]) -> str:
     heads = "".join(f'<th scope="col">{escape(rule)}</th>' for rule in rules)
     rows = "".join(_overview_row(figure, rules) for figure in figures)
     return (
-        '<div class="scroll"><table class="compare"><thead><tr><th scope="col">Figure</th><th scope="col">Claim</th>'
-        f"{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+        '<div class="scroll"><table class="compare overview"><thead><tr><th scope="col">Figure</th>'
+        f'<th scope="col">Claim</th>{heads}'
+        f"</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
 def _overview_row(figure: Figure, rules: list[str]) -> str:
-    link = f'<th scope="row"><a href="#figure-{figure.number}">Figure {figure.number}</a></th>'
+    link = f'<th scope="row"><a href="#figure-{figure.number}">Fig. {figure.number}</a></th>'
     if not figure.verdicts:
         return f'<tr>{link}<td colspan="{len(rules) + 1}">no verdict was written</td></tr>'
     rows = []

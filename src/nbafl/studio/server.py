@@ -85,7 +85,7 @@ def _pages(studio: Studio) -> None:
 
     @ui.page("/figures")
     def figures() -> None:
-        with frame.page("Figures", "/figures", where=f"figures in {_short_path(studio.figures)}"):
+        with frame.page("Figures", "/figures", where=f"folder {_short_path(studio.figures)}"):
             figures_page.build(studio.figures)
 
 
@@ -108,7 +108,7 @@ def _address(studio: Studio) -> str:
 
 
 def _where(studio: Studio) -> str:
-    return f"runs in {_short_path(studio.runs)}"
+    return f"folder {_short_path(studio.runs)}"
 
 
 def _short_path(path: Path) -> str:
