@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from nbafl.simulation.network import Layer
 from nbafl.simulation.records import Rows
@@ -170,11 +169,8 @@ class SparsePiece:
 
     def __init__(self, column: Tensor, offset: Tensor, value: Tensor, inputs: int) -> None:
         self.column, self.offset, self.value, self.inputs = column, offset, value, inputs
+        self.rows = len(offset) - 1
         self._by_column: tuple[Tensor, Tensor, Tensor] | None = None
-
-    @property
-    def rows(self) -> int:
-        return len(self.offset) - 1
 
     def times(self, table: Tensor) -> Tensor:
         return _bags(self.column, self.offset, self.value, table)
@@ -195,10 +191,12 @@ class SparseBlock:
         clients, rows = self._rows.index.shape
         if len(self._pieces) == 1:
             return self._pieces[0].times(table).view(clients, rows, -1)
-        result = table.new_empty(clients, rows, table.shape[1])
-        for into, piece in zip(result, self._pieces, strict=True):
-            into[: piece.rows] = piece.times(table)
-            into[piece.rows :].zero_()
+        parts = [piece.times(table) for piece in self._pieces]
+        if all(piece.rows == rows for piece in self._pieces):
+            return torch.stack(parts)
+        result = table.new_zeros(clients, rows, table.shape[1])
+        for into, part in zip(result, parts, strict=True):
+            into[: len(part)] = part
         return result
 
     def transposed_times(self, coefficients: Tensor) -> Tensor:
@@ -221,10 +219,8 @@ def density(matrix: Tensor, sample: int = 1000) -> float:
 
 
 def _bags(column: Tensor, offset: Tensor, value: Tensor, table: Tensor) -> Tensor:
-    """A sparse matrix (rows by offsets) times a table: every row is a bag of weighted table rows."""
-    return embedding_bag(
-        column, table, offset, mode="sum", per_sample_weights=value, include_last_offset=True
-    )
+    """A sparse matrix (rows by offsets) times a table: every row is a bag of weighted table rows, summed (mode 0)."""
+    return torch.embedding_bag(table, column, offset, False, 0, False, value, True)[0]
 
 
 def _by_column(column: Tensor, offset: Tensor, value: Tensor, inputs: int) -> tuple[Tensor, Tensor, Tensor]:
