@@ -88,7 +88,7 @@ def test_a_second_call_trains_nothing(
     def trains(*_: Any, **__: Any) -> None:
         raise AssertionError("a cached result was computed again")
 
-    monkeypatch.setattr("nbafl.paper.runs.compute", trains)
+    monkeypatch.setattr("nbafl.paper.data.simulate_batch", trains)
     again = reproduce((2, 9, 10), seeds=2, out=made[0], settings=TINY)
     before = [entry for entry in made[1].verdicts if entry["figure"] in (2, 9, 10)]
     assert again.verdicts == before
@@ -119,6 +119,8 @@ def test_trainings_travel_to_another_machine_and_back(tmp_path: Path) -> None:
     assert read_results(tmp_path / "results.json") == compute(runs.trials)
     runs.load(tmp_path / "results.json")
     assert runs.missing() == []
+    runs.complete(tmp_path / "cache.json")
+    assert read_results(tmp_path / "cache.json") == runs.results  # kept for the next call
     (tmp_path / "results.json").write_text("[]")
     with pytest.raises(DataError, match="does not hold results"):
         read_results(tmp_path / "results.json")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
+from nbafl.simulation.crew import one_thread
 from nbafl.theory.assumptions import Constants, Setting
 from nbafl.theory.bounds import LocalSolver, finite_population, printed, repaired
 
@@ -251,6 +253,13 @@ class Softmax:
         return self.loss(w)
 
 
+@pytest.fixture
+def _alone() -> Iterator[None]:
+    with one_thread():  # small tensors: a second thread would only wait
+        yield
+
+
+@pytest.mark.usefixtures("_alone")
 def test_repaired_holds_on_softmax_regression() -> None:
     """200 random problems; expectations over 30 runs each, held to the mean less six standard errors."""
     g = torch.Generator().manual_seed(7)

@@ -83,9 +83,8 @@ def reproduce(
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
     missing = sum(trial.cost for trial in runs.missing())
-    if missing:
-        with meter(missing) if meter else nullcontext(lambda _: None) as told:
-            runs.complete(data / CACHE, told)
+    with meter(missing) if meter and missing else nullcontext(lambda _: None) as told:
+        runs.complete(data / CACHE, told)
     expressions = Expressions(settings, data)
     images = _draw(figures, runs, expressions, out)
     entries = verdicts(runs, expressions, figures)

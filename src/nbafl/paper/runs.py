@@ -68,13 +68,15 @@ class Runs:
         return [each for each in self.trials if each.key not in self.results]
 
     def complete(self, cache_file: Path, on_cost: Callable[[int], None] = lambda _: None) -> None:
-        """Compute what is missing; every finished batch is written to the cache at once."""
+        """Compute what is missing; every finished batch is written to the cache at once, what was loaded first."""
         stored = read_results(cache_file) if cache_file.exists() else {}
 
         def keep(done: dict[str, Curve]) -> None:
             stored.update(done)
             write_text(cache_file, json.dumps({"results": stored}))
 
+        if not self.results.keys() <= stored.keys():
+            keep(self.results)
         self.results |= compute(self.missing(), on_cost, keep)
 
     def _share(self, wanted: list[Wanted]) -> dict[tuple[Wanted, int], Trial]:
