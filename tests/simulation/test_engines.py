@@ -98,7 +98,7 @@ def rounds(draw: st.DrawFn) -> dict:
 
 
 @pytest.mark.parametrize("engine", ["dual", "plain", "vmap"])
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(setup=rounds())
 def test_an_engine_equals_the_reference_path(engine: str, setup: dict) -> None:
     job, rng = setup["job"], np.random.default_rng(setup["job"].seed)

@@ -69,3 +69,24 @@ def test_inputs_that_are_always_zero_are_not_counted() -> None:
     x[4500, 1, 2] = 1
     x[0, 0, 0] = -1
     assert used_inputs(x.numpy()) == 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "steps", "batch", "dtype", "chosen"),
+    [
+        (1200, 5, None, torch.float32, "plain"),  # W1: sparse products with the weights beat Gram matrices
+        (1200, 5, None, torch.float64, "dual"),  # dense ones do not
+        (60, 3, 20, torch.float32, "dual"),  # W2
+        (100, 20, None, torch.float32, "dual"),  # W3
+        (3000, 50, None, torch.float64, "plain"),
+    ],
+)
+def test_the_cheaper_engine_is_chosen(
+    samples: int, steps: int, batch: int | None, dtype: torch.dtype, chosen: str
+) -> None:
+    workload = replace(
+        TINY, clients=2, samples=samples, training=Training(steps=steps, batch=batch, clip=20.0)
+    )
+    federation = workload.federation()
+    model = build("mlp", federation.shape, 10, 0).to(dtype)
+    assert Simulator(federation, model, workload.job(), "cpu", measure=()).engine.name == chosen

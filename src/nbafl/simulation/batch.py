@@ -42,10 +42,19 @@ def simulate_batch(
     data = _per_job("federations", federations, len(jobs))
     starts = _per_job("models", models, len(jobs))
     settings = _settings(data, starts, chosen)
+    workers = min(cores(), len(jobs)) if chosen.type == "cpu" else 1
+    each = max(1, cores() // max(1, len(jobs)))  # fewer runs than cores: several cores a run
 
     def run(number: int) -> list[RoundMetrics]:
         simulator = Simulator(
-            data[number], starts[number], jobs[number], chosen, engine, measure, settings[number], threads=1
+            data[number],
+            starts[number],
+            jobs[number],
+            chosen,
+            engine,
+            measure,
+            settings[number],
+            threads=each,
         )
         metrics = []
         for _ in range(jobs[number].rounds):
@@ -54,8 +63,7 @@ def simulate_batch(
                 on_round(number, metrics[-1])
         return metrics
 
-    workers = cores() if chosen.type == "cpu" else 1
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(max(1, workers), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         return list(pool.map(run, range(len(jobs))))
 
 
