@@ -28,7 +28,13 @@ from nbafl.simulation.simulator import Simulator
 COMMON: dict[str, Any] = {"clients": 50, "samples": 1200, "delta": 1e-5, "sensitivity": "gradient"}
 SCATTERING: dict[str, Any] = {"features": "scattering", "model": "softmax", "server_momentum": 0.9}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "eavesdropper-1": {**SCATTERING, "epsilon": 1.0, "rounds": 400, "lr": 0.4, "record_clip": 1.0},
+    "eavesdropper-1": {
+        **SCATTERING,
+        "epsilon": 1.0,
+        "rounds": 400,
+        "lr": 0.4,
+        "record_clip": 1.0,
+    },  # --preset private
     "eavesdropper-3": {**SCATTERING, "epsilon": 3.0, "rounds": 600, "lr": 0.8, "record_clip": 1.0},
     "curious-server-1": {
         **SCATTERING,
