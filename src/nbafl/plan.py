@@ -30,6 +30,7 @@ from nbafl.protocol.training import Training
 from nbafl.simulation.job import Job
 
 PROVEN_CONVEX_MODELS = ("softmax",)
+UNASKED = "not asked for: pass --bounds"
 
 
 class Plan(BaseModel):
@@ -233,7 +234,11 @@ class Plan(BaseModel):
             "unconditional": self._with_delta(self._epsilons(self._unconditional_release(), noise)),
             "assumptions": self.assumptions(),
             "warnings": self.warnings(),
-            "bound": {"printed": None, "repaired": None, "reason": "not asked for: pass --bounds"},
+            "bound": {
+                "printed": None,
+                "repaired": None,
+                "reason": dict.fromkeys(("printed", "repaired"), UNASKED),
+            },
             "best": {"printed": None, "repaired": None, "empirical": None},
         }
 

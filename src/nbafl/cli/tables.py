@@ -31,8 +31,19 @@ def print_plan(plan: Plan, summary: dict[str, Any], console: Console | None = No
     for warning in summary["warnings"]:
         console.print(f"[yellow]Warning:[/yellow] {warning}")
     if "curves" in summary:
-        console.print(_best_table(summary))
-        console.print(summary["pilot_note"])
+        _print_bounds(summary, console)
+
+
+def _print_bounds(summary: dict[str, Any], console: Console) -> None:
+    """What --bounds adds: the three forms at this plan, their curves, and how the best T follows epsilon."""
+    curves = summary["curves"]
+    console.print(_best_table(summary))
+    console.print(
+        _curve_table("Loss gap (printed, repaired) and loss (empirical) over T", "T", curves["rounds"])
+    )
+    console.print(_curve_table("The same over K", "K", curves["per_round"]))
+    console.print(_epsilon_table(curves["epsilon"]))
+    console.print(summary["pilot_note"])
 
 
 def _setting(plan: Plan) -> str:
@@ -86,9 +97,7 @@ def _best_table(summary: dict[str, Any]) -> Table:
     for heading in ("form", "value", "best T", "best K", "why not"):
         table.add_column(heading)
     for form, best in summary["best"].items():
-        value = summary["bound"].get(form, summary.get("predicted_loss"))
-        if isinstance(value, dict):  # no value: the reason stands in its own column
-            value = None
+        value = summary["predicted_loss"] if form == "empirical" else summary["bound"][form]
         reason = summary["reasons"].get(form) or ""
         table.add_row(
             form,
@@ -97,6 +106,37 @@ def _best_table(summary: dict[str, Any]) -> Table:
             number((best or {}).get("per_round")),
             reason,
         )
+    return table
+
+
+def _curve_table(title: str, symbol: str, curves: dict[str, Any]) -> Table:
+    """A dozen points of each form's curve over T or K, and what is special about it."""
+    table = Table(title=title)
+    table.add_column(symbol, justify="right")
+    for form in curves:
+        table.add_column(form, justify="right")
+    points = {
+        form: dict(zip(curve["candidates"], curve["values"], strict=True)) for form, curve in curves.items()
+    }
+    shared = sorted(set.intersection(*(set(found) for found in points.values())))
+    special = {curve["at"] for curve in curves.values() if curve["at"] is not None}
+    for at in sorted({*shared[:: max(1, len(shared) // 12)], *special}):
+        cells = [_point(found.get(at), at == curves[form]["at"]) for form, found in points.items()]
+        table.add_row(str(at), *cells)
+    return table
+
+
+def _point(value: float | None, best: bool) -> str:
+    return "" if value is None else f"{value:.4g}" + (" ← least" if best else "")
+
+
+def _epsilon_table(moves: list[dict[str, Any]]) -> Table:
+    table = Table(title="How the best T moves with epsilon")
+    table.add_column("epsilon", justify="right")
+    for form in moves[0]["best_rounds"]:
+        table.add_column(form, justify="right")
+    for move in moves:
+        table.add_row(number(move["epsilon"]), *(number(best) for best in move["best_rounds"].values()))
     return table
 
 

@@ -26,6 +26,7 @@ from nbafl.theory.constants import NOT_COVERED, MeasuredConstants, measure
 from nbafl.theory.optimum import Optimum, minimise, whole_numbers
 from nbafl.theory.planner import Pilot, predict, run_pilot
 
+BOUNDS = ("printed", "repaired")
 FORMS = ("printed", "repaired", "empirical")
 MOST_ROUNDS = 2000
 REACH = 20
@@ -91,10 +92,13 @@ def plan_bounds(
     optima = {name: _optima(name, form, plan, knowledge) for name, form in forms.items()}
     here = {name: _at(form, plan) for name, form in forms.items()}
     return {
-        "bound": {name: here[name].as_json() for name in ("printed", "repaired")},
+        "bound": {
+            **{name: here[name].value for name in BOUNDS},
+            "reason": {name: here[name].reason for name in BOUNDS},
+        },
         "best": {name: _best(optima[name]) for name in FORMS},
         "reasons": {name: _reason(here[name], *optima[name]) for name in FORMS},
-        "predicted_loss": here["empirical"].as_json(),
+        "predicted_loss": here["empirical"].value,
         "curves": {
             "rounds": {name: optima[name][0].as_json() for name in FORMS},
             "per_round": {name: optima[name][1].as_json() for name in FORMS},
