@@ -16,7 +16,12 @@ def clip_factor(norm: Tensor, bound: float) -> Tensor:
 
 def clip(vector: Tensor, bound: float) -> Tensor:
     """w / max(1, |w|/C), over the last dimension; a zero vector stays zero."""
-    return vector * clip_factor(torch.linalg.vector_norm(vector, dim=-1, keepdim=True), bound)
+    return vector * clip_factor(length(vector), bound).to(vector.dtype)
+
+
+def length(vector: Tensor) -> Tensor:
+    """|w| over the last dimension, which stays; added up in float64, for 200,000 weights in float32 lose digits."""
+    return torch.linalg.vector_norm(vector, dim=-1, keepdim=True, dtype=torch.float64)
 
 
 def add_noise(vector: Tensor, sigma: float | Tensor, generator: torch.Generator) -> Tensor:

@@ -25,7 +25,7 @@ class Aggregate:
     clipped: Tensor
     """Number of clients whose upload was clipped (a scalar on the device)."""
     norm: Tensor | None
-    """Mean norm of what was uploaded, after clipping; None when the engine did not need to know it."""
+    """Mean length of what the rule clips (weights or update), after clipping; None when nobody needed to know it."""
 
 
 class Engine(Protocol):

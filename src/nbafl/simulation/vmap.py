@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -11,7 +14,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from nbafl.errors import UsageError
-from nbafl.protocol import Training, batches, clip_factor, record_losses, stream_key, unflatten
+from nbafl.protocol import Training, batches, clip, record_losses, stream_key, unflatten
+from nbafl.protocol.aggregation import length
 from nbafl.simulation.engine import Aggregate
 from nbafl.simulation.records import Records, Rows
 
@@ -41,18 +45,14 @@ class VmapEngine:
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
         shares = torch.as_tensor(weights, dtype=broadcast.dtype, device=broadcast.device)
         total = torch.zeros_like(broadcast)
-        clipped = torch.zeros((), dtype=torch.int64, device=broadcast.device)
-        norm = torch.zeros((), dtype=broadcast.dtype, device=broadcast.device)
-        with torch.random.fork_rng(devices=_cuda_devices(broadcast)):
-            torch.manual_seed(
-                stream_key(self.seed, round, "layers")
-            )  # dropout draws from the global generator
+        lengths = []
+        with _seeded(stream_key(self.seed, round, "layers"), broadcast.device):
             for part in np.array_split(np.arange(len(clients)), self._chunks(broadcast, clients)):
-                upload, count = self._clip(self._train(broadcast, clients[part], round), broadcast)
+                upload, far = self._clip(self._train(broadcast, clients[part], round), broadcast)
                 total += shares[part] @ upload
-                clipped += count
-                norm += upload.norm(dim=1).sum() / len(clients)
-        return Aggregate(total, clipped, norm)
+                lengths.append(far)
+        far, bound = torch.cat(lengths), self.training.clip
+        return Aggregate(total, (far > bound).sum(), far.clamp(max=bound).mean())
 
     def _train(self, broadcast: Tensor, clients: np.ndarray, round: int) -> Tensor:
         """S proximal steps of every client at once: one row of weights per client."""
@@ -76,11 +76,9 @@ class VmapEngine:
         return (record_losses(output, y, self.training.loss) * share).sum()
 
     def _clip(self, weights: Tensor, broadcast: Tensor) -> tuple[Tensor, Tensor]:
-        """Clip the weights (`paper`) or the updates (`client`); also count those that were too long."""
+        """Clip the weights (`paper`) or the updates (`client`); also how long they were."""
         centre = broadcast if self.training.rule == "client" else torch.zeros_like(broadcast)
-        length = torch.linalg.vector_norm(weights - centre, dim=1, keepdim=True)
-        factor = clip_factor(length, self.training.clip)
-        return centre + (weights - centre) * factor, (length > self.training.clip).sum()
+        return centre + clip(weights - centre, self.training.clip), length(weights - centre)[:, 0]
 
     def _chunks(self, broadcast: Tensor, clients: np.ndarray) -> int:
         """How many pieces the round is cut into: weights, gradients and activations of a piece fit CHUNK_BYTES."""
@@ -103,5 +101,12 @@ def _pick(rows: Rows, chosen: Tensor) -> tuple[Tensor, Tensor]:
     return rows.index.gather(1, chosen.clamp(min=0)), (chosen >= 0).sum(1)
 
 
-def _cuda_devices(like: Tensor) -> list[torch.device]:
-    return [like.device] if like.is_cuda else []
+_GLOBAL = threading.Lock()
+
+
+@contextmanager
+def _seeded(key: int, device: torch.device) -> Iterator[None]:
+    """Layers such as dropout draw from torch's global generator: seed it, alone, and leave it as it was."""
+    with _GLOBAL, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(key)
+        yield
