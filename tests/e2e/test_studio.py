@@ -40,7 +40,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 TOKEN = "end-to-end-secret"
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 SMALL = "clients=4&samples=25&rounds=12&model=softmax&epsilon=300"
-PATIENCE = 60_000
+PATIENCE = 120_000
 
 
 @dataclass
@@ -422,7 +422,7 @@ def test_before_any_run_the_page_says_what_to_do(page, server: Server) -> None:
 def test_a_run_started_from_the_page_grows_and_finishes(
     page, context, server: Server, tmp_path: Path
 ) -> None:
-    _start(page, server, f"{SMALL}&rounds=400", "from-the-page")
+    _start(page, server, f"{SMALL}&rounds=800", "from-the-page")
     _wait_for_points(page, "n.length === 1 && n[0] >= 1")
     first = _points(page)[0]
     page.locator(".fact", has_text="left").wait_for()
@@ -430,7 +430,7 @@ def test_a_run_started_from_the_page_grows_and_finishes(
     page.reload()
     _wait_for_points(page, f"n[0] > {first}")
     page.locator(".run-head .badge", has_text="finished").wait_for()
-    _wait_for_points(page, "n[0] === 400")
+    _wait_for_points(page, "n[0] === 800")
     assert "epsilon = 300 at delta = 0.01 against eavesdropper" in page.locator(".statement").inner_text()
     with page.expect_download() as download:
         page.locator("[data-action=download-report]").click()
@@ -464,7 +464,7 @@ def test_a_run_that_cannot_start_says_why(page, server: Server) -> None:
 
 def test_a_run_in_a_terminal_shows_up_and_can_be_compared(page, server: Server) -> None:
     _open(page, server, "/runs?run=from-the-page")
-    _wait_for_points(page, "n.length === 1 && n[0] === 400")
+    _wait_for_points(page, "n.length === 1 && n[0] === 800")
     options = [
         "--clients",
         4,
@@ -645,12 +645,6 @@ def test_a_foreign_name_for_this_machine_is_refused(server: Server) -> None:
     with pytest.raises(urllib.error.HTTPError) as refusal:
         urllib.request.urlopen(request, timeout=10)
     assert refusal.value.code == 403
-
-
-def test_other_hosts_without_a_token_are_refused_by_the_command() -> None:
-    refused = subprocess.run(_nbafl("studio", "--host", "0.0.0.0"), capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert refused.stderr.strip().startswith("nbafl: token must be given")
 
 
 def test_a_port_that_is_taken_is_said_in_a_sentence(server: Server) -> None:

@@ -209,11 +209,24 @@ def test_runs_side_by_side_show_every_field_in_which_they_differ(runs: Path) -> 
     assert ">mu<" not in table
 
 
+def test_a_claim_that_the_noise_does_not_keep_is_not_repeated_alone(runs: Path) -> None:
+    path = _copy(runs, "unkept") / "privacy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"delivers_claim": False, "epsilon": 17.25}))
+    shelf = Shelf(runs)
+    assert run_cards.promise(shelf.find("whole")) == "ε 5 at δ 10⁻⁵, eavesdropper, exact"
+    assert (
+        run_cards.promise(shelf.find("unkept")) == "claims ε 5, worth ε 17.25, at δ 10⁻⁵, eavesdropper, exact"
+    )
+    assert "kept at δ" in run_cards.facts(shelf.find("whole"))
+    assert "ε 17.25" in run_cards.facts(shelf.find("unkept"))
+    (path.parent / "model.safetensors").unlink()
+    assert run_cards.promise(shelf.find("unkept")).startswith("claims ε 5 at δ")
+
+
 def test_what_a_run_says_cannot_become_markup(runs: Path) -> None:
     sentence = "<script>alert(1)</script>"
-    shown = run_cards.statement({"sentences": [sentence]}, None)
-    assert "<script" not in shown
     entry = Shelf(runs).find("whole")
+    assert "<script" not in run_cards.statement({"sentences": [sentence]}, entry)
     assert "<script" not in run_cards.audit(
         {"adversary": sentence, "trials": sentence, "confidence": sentence}, entry
     )

@@ -41,16 +41,19 @@ def _badge(kind: str, sign: str, word: str) -> str:
     return f'<span class="badge {kind}"><i aria-hidden="true">{sign}</i> {word}</span>'
 
 
-def claim(plan: Plan | None) -> str:
-    """The promise in short; never an ε without adversary, δ and premise."""
+def promise(entry: Entry) -> str:
+    """The promise in short, and what it is worth where that is less; never an ε without adversary, δ and premise."""
+    plan = entry.plan
     if plan is None:
         return ""
     if not plan.noise:
         return "no noise, no promise"
     condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
-    return (
-        f"ε {short(plan.epsilon)} at δ {short(plan.delta)}, {plan.adversary}, {plan.calibration}{condition}"
-    )
+    to_whom = f"at δ {short(plan.delta)}, {plan.adversary}, {plan.calibration}{condition}"
+    if entry.kept:
+        return f"ε {short(plan.epsilon)} {to_whom}"
+    worth = f", worth ε {short(entry.epsilon)}," if entry.kept is False else ""
+    return f"claims ε {short(plan.epsilon)}{worth} {to_whom}"
 
 
 def row(entry: Entry, failed: str | None = None) -> dict[str, Any]:
@@ -63,7 +66,7 @@ def row(entry: Entry, failed: str | None = None) -> dict[str, Any]:
         "name": entry.name,
         "state": state,
         "badge": badge(state),
-        "about": entry.problem or claim(plan),
+        "about": entry.problem or promise(entry),
         "done": entry.rounds_done,
         "rounds": plan.rounds if plan else 0,
         "progress": progress(entry),
@@ -109,7 +112,7 @@ def facts(entry: Entry) -> str:
         _fact(_measured(name, last[name]), label) for name, label in RESULTS if last.get(name) is not None
     ]
     if entry.plan is not None:
-        boxes = [*_rounds_box(entry, entry.plan), *boxes, _promise_box(entry.plan)]
+        boxes = [*_rounds_box(entry, entry.plan), *boxes, _promise_box(entry, entry.plan)]
     return f'<div class="facts">{"".join(boxes)}</div>'
 
 
@@ -120,11 +123,16 @@ def _rounds_box(entry: Entry, plan: Plan) -> list[str]:
     return [_fact(f"{entry.rounds_done} / {plan.rounds}", _rounds_label(entry), meter=share)]
 
 
-def _promise_box(plan: Plan) -> str:
+def _promise_box(entry: Entry, plan: Plan) -> str:
     if not plan.noise:
         return _fact("no noise", "no promise")
     condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
-    return _fact(f"ε {short(plan.epsilon)}", f"claimed at δ {short(plan.delta)}, {plan.adversary}{condition}")
+    to_whom = f"at δ {short(plan.delta)}, {plan.adversary}{condition}"
+    if entry.kept is False:
+        return _fact(
+            f"ε {short(entry.epsilon)}", f"is what it is worth; ε {short(plan.epsilon)} is claimed, {to_whom}"
+        )
+    return _fact(f"ε {short(plan.epsilon)}", f"{'kept' if entry.kept else 'claimed'} {to_whom}")
 
 
 def _rounds_label(entry: Entry) -> str:
@@ -145,13 +153,15 @@ def _fact(value: str, label: str, meter: float | None = None) -> str:
     return f'<div class="fact"><b>{escape(value)}</b>{bar}<small>{escape(label)}</small></div>'
 
 
-def statement(privacy: dict[str, Any] | None, plan: Plan | None) -> str:
+def statement(privacy: dict[str, Any] | None, entry: Entry) -> str:
     """The privacy statement of a finished run, or what the plan claims until there is one."""
     if privacy is not None:
         sentences = [str(sentence) for sentence in privacy.get("sentences", [])]
         return '<div class="statement">' + "".join(f"<p>{escape(each)}</p>" for each in sentences) + "</div>"
-    about = f" The plan claims: {escape(claim(plan))}." if plan else ""
-    return f'<p class="soft">The privacy statement is written when the run finishes.{about}</p>'
+    return (
+        '<p class="soft">The privacy statement is written when the run finishes. '
+        f"Until then: {escape(promise(entry))}.</p>"
+    )
 
 
 def audit(found: dict[str, Any] | None, entry: Entry) -> str:
@@ -209,7 +219,7 @@ def compare(entries: Sequence[Entry]) -> str:
     rows = [
         _compare_row("state", [entry.state for entry in known]),
         _compare_row("rounds done", [progress(entry) for entry in known]),
-        _compare_row("promise", [claim(entry.plan) for entry in known]),
+        _compare_row("promise", [promise(entry) for entry in known]),
     ]
     rows += [_compare_row(label, [_newest(entry, name) for entry in known]) for name, label in RESULTS]
     plans = [entry.plan for entry in known if entry.plan is not None]

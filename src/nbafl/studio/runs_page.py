@@ -198,7 +198,7 @@ class RunsPage:
         notice = f'<p class="notice error">{run_cards.escape(problem)}</p>' if problem else ""
         self.detail.content = notice + (run_cards.facts(entry) if entry.plan else "")
         self.statement.content = self._readable(
-            lambda: run_cards.statement(self.shelf.privacy(entry.name), entry.plan)
+            lambda: run_cards.statement(self.shelf.privacy(entry.name), entry)
         )
         self.audit.content = self._readable(lambda: run_cards.audit(self.shelf.audit(entry.name), entry))
         self.audit_card.visible = entry.plan is not None
@@ -210,9 +210,7 @@ class RunsPage:
         self.detail.content = run_cards.compare(chosen)
         self.statement.content = "".join(
             f"<h3>{run_cards.escape(entry.name)}</h3>"
-            + self._readable(
-                lambda entry=entry: run_cards.statement(self.shelf.privacy(entry.name), entry.plan)
-            )
+            + self._readable(lambda entry=entry: run_cards.statement(self.shelf.privacy(entry.name), entry))
             for entry in chosen
         )
         self.audit_card.visible = False

@@ -43,6 +43,10 @@ class Entry:
     has_report: bool = False
     has_audit: bool = False
     problem: str | None = None
+    kept: bool | None = None
+    """Whether the noise is worth what the plan claims; unknown until the run has its privacy statement."""
+    epsilon: float | None = None
+    """What it is worth, against the plan's adversary at the plan's δ."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -132,8 +136,7 @@ def _read(path: Path) -> Entry:
         run = Run.load(path)
         last, recent = _last_lines(path / "metrics.jsonl")
         rounds_done = int(last["round"]) if last else 0
-        if run.finished:
-            _read_json(path / "privacy.json")
+        privacy = (_read_json(path / "privacy.json") if run.finished else None) or {}
         audited = (path / "audit.json").is_file()
     except NbaflError as error:
         return Entry(path.name, path, "damaged", changed, problem=str(error))
@@ -150,6 +153,8 @@ def _read(path: Path) -> Entry:
         seconds_per_round=median(recent) if recent else None,
         has_report=(path / "report.html").is_file(),
         has_audit=audited,
+        kept=privacy.get("delivers_claim"),
+        epsilon=privacy.get("epsilon"),
     )
 
 
