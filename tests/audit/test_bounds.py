@@ -29,14 +29,14 @@ def answers(epsilon: float, trials: int, seed: int) -> Outcomes:
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
 def test_randomised_response_is_bounded_by_its_epsilon_and_nearly_attains_it(epsilon: float) -> None:
-    found = [distribution_free(answers(epsilon, 40_000, seed), 0.0, 1 - 1e-8) for seed in range(40)]
+    found = [distribution_free(answers(epsilon, 20_000, seed), 0.0, 1 - 1e-8) for seed in range(20)]
     assert max(found) <= epsilon
-    assert distribution_free(answers(epsilon, 1_000_000, 0), 0.0, 0.95) > 0.95 * epsilon
+    assert distribution_free(answers(epsilon, 300_000, 0), 0.0, 0.95) > 0.93 * epsilon
 
 
 @pytest.mark.parametrize("mu", [0.268, 1.7, 8.0256])
 def test_gaussian_releases_are_bounded_by_their_mu_and_nearly_attain_it(mu: float) -> None:
-    found = [gaussian_mu(gaussian_outcomes(mu, 20_000, seed), 0.95) for seed in range(60)]
+    found = [gaussian_mu(gaussian_outcomes(mu, 20_000, seed), 0.95) for seed in range(30)]
     assert max(found) <= 1
     assert min(found) > 1 - 15 / math.sqrt(20_000) * max(1, 1 / mu)
     for seed in range(20):

@@ -167,14 +167,19 @@ def scores(found: Audit) -> Figure:
 
 
 def _noises(plan: Plan) -> dict[str, float]:
-    """The paper's noise and the plan's (or the exact one), each as sigma_U/Delta_U of the least protected client."""
+    """The paper's noise, the plan's (or the exact one) and that of epsilon 1, as sigma_U/Delta_U of the worst-off client."""
     release, named = plan.release(), parse(plan.adversary)
-    rules = {"paper": "the paper's noise", "separate": "separate noise", "exact": "exact noise"}
-    shown = ("paper", plan.calibration if plan.calibration != "paper" else "exact")
+    names = {"paper": "the paper's noise", "separate": "separate noise", "exact": "exact noise"}
+    shown = [
+        ("paper", plan.epsilon),
+        (plan.calibration if plan.calibration != "paper" else "exact", plan.epsilon),
+    ]
+    if plan.epsilon > 2:
+        shown.append(("exact", 1.0))
     found = {}
-    for rule in shown:
-        noise = calibrate(rule, release, plan.epsilon, plan.delta, named)
-        title = f"{rules[rule]} for\nepsilon {plan.epsilon:g}, delta {plan.delta:g},\n{plan.adversary}"
+    for rule, epsilon in shown:
+        noise = calibrate(rule, release, epsilon, plan.delta, named)
+        title = f"{names[rule]} for\nepsilon {epsilon:g}, delta {plan.delta:g},\n{plan.adversary}"
         found[title] = float(np.min(noise.sigma_uplink / release.uplink))
     return found
 
