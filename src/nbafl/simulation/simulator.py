@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from nbafl.errors import UsageError
 from nbafl.protocol import add_noise, draw, flatten, generator, load, server_step, summed_sigma
 from nbafl.simulation.choice import Choice, choose
-from nbafl.simulation.crew import Crew, cores
+from nbafl.simulation.crew import Crew, cores, one_thread
 from nbafl.simulation.graphed import Replayed
 from nbafl.simulation.job import Job
 from nbafl.simulation.metrics import RoundMetrics, evaluate
@@ -76,7 +76,9 @@ class Simulator:
 
     def step(self) -> RoundMetrics:
         """One round: draw, train, clip, aggregate, noise, broadcast, test."""
-        with _precision(self.tf32):
+        # an engine with threads of its own gets them all: sums must not depend on how many threads torch has
+        alone = self.device.type == "cpu" and self.engine.name in ("dual", "plain")
+        with _precision(self.tf32), one_thread() if alone else nullcontext():
             return self._step()
 
     def _step(self) -> RoundMetrics:

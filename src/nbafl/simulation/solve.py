@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nbafl.protocol import Training
-from nbafl.protocol.proximal import check_softmax, uploads
+from nbafl.protocol.proximal import check_linear, uploads
 from nbafl.simulation.engine import Aggregate
 from nbafl.simulation.records import Records
 
@@ -15,12 +15,12 @@ CHUNK_BYTES = 512 * 2**20
 
 
 class SolveEngine:
-    """Softmax regression with a proximal term, solved to a tolerance or approached in S plain steps."""
+    """A linear model with a proximal term, solved to a tolerance or approached in S plain steps."""
 
     name = "solve"
 
     def __init__(self, records: Records, model: nn.Module, training: Training, seed: int) -> None:  # noqa: ARG002
-        check_softmax(model)
+        check_linear(model, training.loss)
         self.records, self.model, self.training = records, model, training
 
     def round(
