@@ -232,8 +232,6 @@ def _check_fits(plan: Plan, federation: Federation) -> None:
         found = sorted(set(federation.sizes.tolist()))
         allowed = f"{found[0]} records" if len(found) == 1 else "given as sizes"
         raise UsageError("samples", plan.samples, f"what each client in the data holds ({allowed})")
-    if plan.sensitivity == "proximal" and federation.task != "classification":
-        raise UsageError("sensitivity", plan.sensitivity, "paper, gradient or client for a regression target")
 
 
 def _fingerprint(plan: Plan, federation: Federation, model: nn.Module) -> str:

@@ -39,8 +39,8 @@ def bound(training: Training, records: int) -> float:
     return float(found.uplink[0])
 
 
-def largest_step(feature_norm: float, mu: float) -> float:
-    return 2 / (feature_norm**2 / 2 + 2 * mu)
+def largest_step(feature_norm: float, mu: float, loss: str = "cross_entropy") -> float:
+    return 2 / (feature_norm**2 / (2 if loss == "cross_entropy" else 1) + 2 * mu)
 
 
 def test_the_solution_is_that_of_another_solver() -> None:
@@ -61,6 +61,28 @@ def test_the_solution_is_that_of_another_solver() -> None:
 
     theirs = minimize(objective, start.numpy(), jac=True, method="BFGS", options={"gtol": 1e-9}).x
     assert np.allclose(ours, theirs, atol=1e-6)
+
+
+def test_numbers_are_learned_with_hubers_loss() -> None:
+    torch.manual_seed(0)
+    model = softmax_model(4, 1)
+    x, y = torch.randn(20, 4, dtype=torch.float64), 3 * torch.randn(20, dtype=torch.float64)
+    training = Training(
+        rule="proximal", mu=0.05, clip=1e6, tolerance=1e-10, feature_norm=20.0, loss="squared"
+    )
+    start = flatten(model)
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = torch.tensor(values, requires_grad=True)
+        loss = (
+            nn.functional.huber_loss(x @ weights[:4] + weights[4], y)
+            + 0.025 * (weights - start).square().sum()
+        )
+        loss.backward()
+        return loss.item(), weights.grad.numpy()
+
+    theirs = minimize(objective, start.numpy(), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+    assert np.allclose(proximal.proximal_upload(model, x, y, start, training), theirs, atol=1e-6)
 
 
 def test_clients_side_by_side_get_what_each_gets_alone() -> None:
@@ -110,6 +132,7 @@ def test_what_is_not_proven_is_refused() -> None:
         ("feature_norm", line, Training(rule="proximal", mu=0.1, tolerance=1e-3)),
         ("mu", line, Training(rule="proximal", mu=0.0, tolerance=1e-3, feature_norm=2.0)),
         ("lr", line, step),
+        ("model", line, Training(rule="proximal", mu=0.1, tolerance=1e-3, feature_norm=2.0, loss="squared")),
     ]
     for field, model, training in cases:
         with pytest.raises(UsageError, match=f"^{field} "):
@@ -137,21 +160,25 @@ def worst_change(
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=random, dtype=torch.float64)
 
-    model = softmax_model(features, classes)
+    model = softmax_model(features, classes if training.loss == "cross_entropy" else 1)
     start = scale * normal(flatten(model).numel())
     x = training.feature_norm * normal(1, records, features).repeat(41, 1, 1)
     y = torch.randint(classes, (1, records), generator=random).repeat(41, 1)
+    if training.loss == "squared":
+        y = 20 * normal(1, records).repeat(41, 1)
     # Opposite, enlarged, or fresh records, and other classes, as an attacker would try.
     x[1:11, 0] *= -1
     x[11:21, 0] *= 100
     x[31:, 0] = training.feature_norm * normal(10, features)
-    y[1:, 0] = torch.randint(classes, (40,), generator=random)
+    y[1:, 0] = (
+        20 * normal(40) if training.loss == "squared" else torch.randint(classes, (40,), generator=random)
+    )
     share = torch.full((41, records), 1 / records, dtype=torch.float64)
     found = proximal.uploads(model, x, y, share, start, training)
     return float((found[1:] - found[0]).norm(dim=1).max())
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=250, derandomize=True, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     records=st.integers(1, 8),
@@ -164,6 +191,7 @@ def worst_change(
     steps=st.integers(1, 30),
     part=st.floats(0.05, 1),
     clip=st.sampled_from([0.1, 1.0, 1e3]),
+    loss=st.sampled_from(["cross_entropy", "squared"]),
 )
 def test_one_record_never_moves_the_upload_further_than_its_sensitivity(
     seed: int,
@@ -177,10 +205,18 @@ def test_one_record_never_moves_the_upload_further_than_its_sensitivity(
     steps: int,
     part: float,
     clip: float,
+    loss: str,
 ) -> None:
-    lr = part * largest_step(feature_norm, mu)
+    lr = part * largest_step(feature_norm, mu, loss)
     training = Training(
-        rule="proximal", steps=steps, lr=lr, mu=mu, clip=clip, tolerance=tolerance, feature_norm=feature_norm
+        rule="proximal",
+        steps=steps,
+        lr=lr,
+        mu=mu,
+        clip=clip,
+        tolerance=tolerance,
+        feature_norm=feature_norm,
+        loss=loss,
     )
     found = worst_change(training, seed, records, features, classes, scale)
     assert found <= bound(training, records) * (1 + 1e-9)

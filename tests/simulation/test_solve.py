@@ -58,3 +58,16 @@ def test_a_network_is_refused() -> None:
     training = Training(rule="proximal", mu=0.5, tolerance=1e-4, feature_norm=3.0)
     with pytest.raises(UsageError, match="softmax"):
         Simulator(data, model, Job(training, rounds=1))
+
+
+def test_numbers_are_learned_too() -> None:
+    random = np.random.default_rng(1)
+    x = random.normal(size=(3, 20, 4)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0, 0.5, 0.0]) + 0.3).astype(np.float32)
+    data = Federation.from_arrays(list(zip(x, y, strict=True)), test=(x[0], y[0]))
+    training = Training(rule="proximal", mu=0.2, clip=20, tolerance=1e-4, feature_norm=20.0, loss="squared")
+    simulator = Simulator(data, build("softmax", (4,), 1, seed=0), Job(training, rounds=20))
+    losses = [simulator.step().test_loss for _ in range(20)]
+    assert losses[0] is not None
+    assert losses[-1] is not None
+    assert losses[-1] < 1e-3 < losses[0]

@@ -1,6 +1,8 @@
-"""The `proximal` rule: softmax regression on bounded features, its local problem solved or approached in S plain steps.
+"""The `proximal` rule: a linear model on bounded features, its local problem solved or approached in S plain steps.
 
-Every record's loss is convex and G-Lipschitz (G = √2·R for features with |(x, 1)| ≤ R), so the minimiser of
+Classes are learned by softmax regression, numbers by linear regression with Huber's loss: r²/2 of the residual up to
+|r| = 1 and linear beyond, since the squared loss alone has no bounded slope. Every record's loss is then convex and
+G-Lipschitz (G = √2·R for classes and R for numbers, for features with |(x, 1)| ≤ R), so the minimiser of
 J(w) = F_i(w) + (mu/2)|w − w̃|² moves by at most 2G/(m·mu) when one record is replaced. What is uploaded is not the
 minimiser but a point where |∇J| ≤ tau, which is within tau/mu of it: the public constant tau enters the bound, and a
 client that does not reach it uploads nothing (MATH section 1). S plain steps of size eta ≤ 2/(rho + 2·mu) have a bound
@@ -17,12 +19,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nbafl.errors import Refused, UsageError
-from nbafl.privacy.sensitivity import softmax_constants
+from nbafl.privacy.sensitivity import huber_constants, softmax_constants
 from nbafl.protocol.aggregation import clip
 from nbafl.protocol.training import Training
 
 MOST_ITERATIONS = 200_000
 """A solve that is not done by then is refused: features or tolerance are out of all proportion."""
+HUBER = 1.0
+"""Residual beyond which the loss of a number grows linearly. G = R is then within the √2·R that plans account for."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +55,26 @@ def uploads(
     `start` is the broadcast, or one row per client where each has its own (an audit runs many federations at once).
     The arithmetic is in double precision, so that the tolerance that was promised is the tolerance that was met.
     """
-    check_softmax(model)
     stack = Stack(bounded(x.flatten(2), training.feature_norm).double(), y, share.double())
-    centre = _as_matrix(start.double(), model)
+    centre = _as_matrix(start.double(), check_linear(model, training.loss))
     solved = (
         _steps(stack, centre, training) if training.tolerance is None else _solve(stack, centre, training)
     )
     return clip(_as_vector(solved), training.clip).to(start.dtype)
 
 
-def check_softmax(model: nn.Module) -> nn.Linear:
-    """The one linear layer of a softmax regression; any other model is refused: its loss is not known to be convex."""
+def check_linear(model: nn.Module, loss: str) -> nn.Linear:
+    """The one layer of a linear model; any other model is refused: its loss is not known to be convex."""
     layers = list(model) if isinstance(model, nn.Sequential) else [model]
     layer = layers[-1] if layers else None
     if not isinstance(layer, nn.Linear) or not all(isinstance(other, nn.Flatten) for other in layers[:-1]):
-        raise UsageError("model", type(model).__name__, "softmax regression under sensitivity proximal")
-    if layer.bias is None or layer.out_features < 2:
         raise UsageError(
-            "model", "a linear layer", "one with a bias and at least two outputs, under proximal"
+            "model", type(model).__name__, "softmax (or linear) regression under sensitivity proximal"
         )
+    fits = layer.out_features >= 2 if loss == "cross_entropy" else layer.out_features == 1
+    if layer.bias is None or not fits:
+        allowed = "one with a bias and an output per class (one output for numbers), under proximal"
+        raise UsageError("model", f"a linear layer of {layer.out_features} outputs", allowed)
     return layer
 
 
@@ -82,22 +87,32 @@ def bounded(x: Tensor, feature_norm: float | None) -> Tensor:
     return functional.pad(clip(x, math.sqrt(feature_norm**2 - 1)), (0, 1), value=1.0)
 
 
-def _gradient(stack: Stack, weights: Tensor, centre: Tensor, mu: float) -> Tensor:
-    """∇J of every client, (clients, classes, features + 1)."""
-    slope = torch.softmax(stack.x @ weights.mT, dim=-1) - functional.one_hot(stack.y, weights.shape[-2])
-    return (slope * stack.share[:, :, None]).mT @ stack.x + mu * (weights - centre)
+def smoothness(training: Training) -> float:
+    """rho of one record's loss."""
+    assert training.feature_norm is not None
+    if training.loss == "cross_entropy":
+        return softmax_constants(training.feature_norm)[1]
+    return huber_constants(training.feature_norm, HUBER)[1]
+
+
+def _gradient(stack: Stack, weights: Tensor, centre: Tensor, training: Training) -> Tensor:
+    """∇J of every client, (clients, outputs, features + 1)."""
+    output = stack.x @ weights.mT
+    if training.loss == "cross_entropy":
+        slope = torch.softmax(output, dim=-1) - functional.one_hot(stack.y, weights.shape[-2])
+    else:
+        slope = (output - stack.y[:, :, None]).clamp(-HUBER, HUBER)
+    return (slope * stack.share[:, :, None]).mT @ stack.x + training.mu * (weights - centre)
 
 
 def _steps(stack: Stack, centre: Tensor, training: Training) -> Tensor:
     """S steps w ← w − eta·∇J(w) from the broadcast."""
-    assert training.feature_norm is not None
-    _, smoothness = softmax_constants(training.feature_norm)
-    largest = 2 / (smoothness + 2 * training.mu)
+    largest = 2 / (smoothness(training) + 2 * training.mu)
     if training.lr > largest:
         raise UsageError("lr", training.lr, f"at most 2/(rho + 2 mu) = {largest:.6g} under proximal")
     weights = centre.expand(len(stack.x), -1, -1)
     for _ in range(training.steps):
-        weights = weights - training.lr * _gradient(stack, weights, centre, training.mu)
+        weights = weights - training.lr * _gradient(stack, weights, centre, training)
     return weights
 
 
@@ -107,18 +122,16 @@ def _solve(stack: Stack, centre: Tensor, training: Training) -> Tensor:
     With L = rho + mu the error falls by at least 1 − sqrt(mu/L) a step, whatever the data: how many steps are made may
     depend on the data, that the tolerance is met does not.
     """
-    assert training.feature_norm is not None
     assert training.tolerance is not None
     if training.mu <= 0:
         raise UsageError("mu", training.mu, "positive, to solve the local problem under proximal")
-    _, smoothness = softmax_constants(training.feature_norm)
-    largest = smoothness + training.mu
+    largest = smoothness(training) + training.mu
     root = math.sqrt(training.mu / largest)
     momentum = (1 - root) / (1 + root)
     weights = ahead = centre.expand(len(stack.x), -1, -1)
     solved = torch.full_like(ahead, math.nan)
     for _ in range(MOST_ITERATIONS):
-        gradient = _gradient(stack, ahead, centre, training.mu)
+        gradient = _gradient(stack, ahead, centre, training)
         if not bool(gradient.isfinite().all()):
             raise Refused(
                 "The local problem has weights or features that are not finite, so nothing is released."
@@ -137,9 +150,8 @@ def _solve(stack: Stack, centre: Tensor, training: Training) -> Tensor:
     )
 
 
-def _as_matrix(vector: Tensor, model: nn.Module) -> Tensor:
+def _as_matrix(vector: Tensor, layer: nn.Linear) -> Tensor:
     """Weights (..., classes, features + 1), the bias last, from flat vectors."""
-    layer = check_softmax(model)
     weight, bias = vector.split([layer.weight.numel(), layer.out_features], dim=-1)
     return torch.cat([weight.unflatten(-1, layer.weight.shape), bias[..., None]], dim=-1)
 
