@@ -56,7 +56,7 @@ class Source:
 def default_source(constants: str | None) -> Source:
     """The user's constants file, or the pilot that ships with the studio."""
     if constants is not None:
-        return Source(Knowledge.load(constants), None, f"constants and curve from {constants}")
+        return Source(Knowledge.load(constants), None, f"constants and curve from {escape(constants)}")
     return Source(
         Knowledge.load(DEFAULT_PILOT), Plan(), "a pilot of the default plan on the embedded, public MNIST"
     )

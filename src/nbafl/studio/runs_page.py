@@ -19,6 +19,7 @@ from nbafl.studio.draft import Draft
 from nbafl.studio.launcher import Launcher
 from nbafl.studio.plot import Plot
 from nbafl.studio.shelf import Entry, Line, Shelf
+from nbafl.studio.wording import escape
 
 LOOK_EVERY = 1.0
 PAGE_LENGTH = 12
@@ -62,6 +63,7 @@ class RunsPage:
         self.rows: list[dict[str, Any]] = []
         self.entries: dict[str, Entry] = {}
         self.shown: object = None
+        self.offered: object = None
 
     async def build(self) -> None:
         """Lay the page out around the runs there are now."""
@@ -80,9 +82,11 @@ class RunsPage:
 
     def _empty_state(self) -> None:
         frame.heading("No runs yet")
-        frame.markup("<p>A run is a folder with a plan, its curves, its model and its privacy statement. Start one on the "
-                     '<a href="/">Plan page</a>, or in a terminal:</p><code>nbafl run</code>'
-                     f"<p>This page looks in <code>{self.shelf.root}</code> and shows new runs by itself.</p>")  # fmt: skip
+        frame.markup(
+            "<p>A run is a folder with a plan, its curves, its model and its privacy statement. Start one on the "
+            '<a href="/">Plan page</a>, or in a terminal:</p><code>nbafl run</code>'
+            f"<p>This page looks in <code>{escape(self.shelf.root)}</code> and shows new runs by itself.</p>"
+        )
 
     def _list(self) -> None:
         self.table = ui.table(
@@ -120,8 +124,10 @@ class RunsPage:
             frame.heading("Audit")
             self.audit = frame.markup("")
         with frame.card("empty") as self.hint:
-            frame.markup("<h2>Choose a run</h2><p>Click a run to see its curves and its privacy statement; tick several to "
-                         "lay their curves over each other.</p>")  # fmt: skip
+            frame.markup(
+                "<h2>Choose a run</h2><p>Click a run to see its curves and its privacy statement; tick several to lay "
+                "their curves over each other.</p>"
+            )
 
     def _plot(self, index: int) -> Plot:
         with ui.element("div"):
@@ -145,9 +151,15 @@ class RunsPage:
         if rows != self.rows:
             self.rows = rows
             self.table.rows = rows
-        self.table.selected = [row for row in rows if row["name"] in self.selected]
+        self._mark_selected()
         self.empty.visible, self.content.visible = not rows, bool(rows)
         await self._show()
+
+    def _mark_selected(self) -> None:
+        """Tick the chosen rows; said to the browser only when it does not know yet."""
+        chosen = [row for row in self.rows if row["name"] in self.selected]
+        if self.table.selected != chosen:
+            self.table.selected = chosen
 
     def _starting(self) -> list[dict[str, Any]]:
         """Runs started here that have no folder yet: importing torch takes a moment."""
@@ -193,9 +205,9 @@ class RunsPage:
         self.legend.content = run_cards.legend([name for name, _ in curves])
 
     def _show_one(self, entry: Entry) -> None:
-        self.detail_head.content = f"<h2>{run_cards.escape(entry.name)}</h2>{run_cards.badge(entry.state)}"
+        self.detail_head.content = f"<h2>{escape(entry.name)}</h2>{run_cards.badge(entry.state)}"
         problem = entry.problem or self._failure(entry.name)
-        notice = f'<p class="notice error">{run_cards.escape(problem)}</p>' if problem else ""
+        notice = f'<p class="notice error">{escape(problem)}</p>' if problem else ""
         self.detail.content = notice + (run_cards.facts(entry) if entry.plan else "")
         self.statement.content = self._readable(
             lambda: run_cards.statement(self.shelf.privacy(entry.name), entry)
@@ -209,14 +221,20 @@ class RunsPage:
         self.detail_head.content = f"<h2>{len(chosen)} runs side by side</h2>"
         self.detail.content = run_cards.compare(chosen)
         self.statement.content = "".join(
-            f"<h3>{run_cards.escape(entry.name)}</h3>"
+            f"<h3>{escape(entry.name)}</h3>"
             + self._readable(lambda entry=entry: run_cards.statement(self.shelf.privacy(entry.name), entry))
             for entry in chosen
         )
         self.audit_card.visible = False
         self.actions.clear()
+        self.offered = None
 
     def _show_actions(self, entry: Entry) -> None:
+        """Buttons, rebuilt only when others are needed: one that is renewed every second cannot be clicked or focused."""
+        offered = (entry.name, entry.has_report, entry.state, self.launcher.started_here(entry.name))
+        if offered == self.offered:
+            return
+        self.offered = offered
         self.actions.clear()
         with self.actions:
             if entry.has_report:
@@ -246,7 +264,7 @@ class RunsPage:
         try:
             return str(make())
         except NbaflError as error:
-            return f'<p class="notice error">{run_cards.escape(error)}</p>'
+            return f'<p class="notice error">{escape(error)}</p>'
 
     # --- what people do ---------------------------------------------------------------------------------------
 
@@ -263,7 +281,7 @@ class RunsPage:
         if len(names) > MOST_COMPARED:
             frame.notify_error(f"At most {MOST_COMPARED} runs can be compared at once.")
         self.selected = list(names[:MOST_COMPARED])
-        self.table.selected = [row for row in self.rows if row["name"] in self.selected]
+        self._mark_selected()
         query = urlencode([("run", name) for name in self.selected])
         self.client.run_javascript(f"history.replaceState(history.state, '', '/runs?{query}')")
         await self._show()

@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from threading import Lock
 from typing import Any, Literal
 
 from nbafl.errors import DataError, NbaflError
@@ -63,18 +64,21 @@ class Shelf:
         self.root = Path(root)
         self.apart = apart
         """A folder below the root that holds no run: the figures of `nbafl reproduce`."""
+        self._turn = Lock()  # several pages look from several threads
         self._entries: dict[str, tuple[Signature, Entry]] = {}
         self._curves: dict[str, tuple[tuple[int, int] | None, list[Line]]] = {}
 
     def look(self) -> list[Entry]:
         """Every run folder, newest first."""
-        found = [self._look_at(name) for name in self._names()]
-        self._forget({entry.name for entry in found})
+        with self._turn:
+            found = [self._look_at(name) for name in self._names()]
+            self._forget({entry.name for entry in found})
         return sorted(found, key=lambda entry: (entry.state == "running", entry.changed), reverse=True)
 
     def find(self, name: str) -> Entry | None:
         """The run of that name; names that would leave the shelf are not found."""
-        return self._look_at(name) if name in self._names() else None
+        with self._turn:
+            return self._look_at(name) if name in self._names() else None
 
     def curve(self, name: str) -> list[Line]:
         """All whole lines of a run's metrics; those before a damaged line when there is one."""
@@ -95,7 +99,8 @@ class Shelf:
         own = _read_json(self.root / name / "audit.json")
         if own is not None:
             return own
-        known = {entry.name: entry for _, entry in self._entries.values()}
+        with self._turn:
+            known = {entry.name: entry for _, entry in self._entries.values()}
         plan = known[name].plan if name in known else None
         audits = [entry for entry in known.values() if entry.state == "audit" and entry.plan == plan]
         newest = max(audits, key=lambda entry: entry.changed, default=None)
