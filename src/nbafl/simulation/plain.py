@@ -7,6 +7,7 @@ A client's records come in pieces that fit the cache beside its weights; the bac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -94,25 +95,27 @@ class PlainEngine:
         return slope, later_slope
 
     def _pieces(self, client: int, rows: Rows) -> list[Piece]:
+        """All records of a client, cut evenly into pieces of at most PIECE."""
         size = int(rows.sizes[0])
-        pieces = []
-        for skip in range(0, size, -(-size // -(-size // PIECE))):
-            index = rows.index[:, skip : min(size, skip + -(-size // -(-size // PIECE)))]
-            part = Rows(index, torch.tensor([index.shape[1]]))
-            features = self.features.block(np.array([client]), part, skip)
-            share = torch.full(
-                (1, 1, index.shape[1]), 1 / size, dtype=self.records.dtype, device=index.device
-            )
-            pieces.append(Piece(features, self.records.y[index][:, None], share))
-        return pieces
+        bounds = np.linspace(0, size, -(-size // PIECE) + 1).astype(np.int64).tolist()
+        return [self._piece(client, rows, start, stop, size) for start, stop in pairwise(bounds)]
+
+    def _piece(self, client: int, rows: Rows, start: int, stop: int, size: int) -> Piece:
+        index = rows.index[:, start:stop]
+        part = Rows(index, torch.tensor([stop - start]))
+        features = self.features.block(np.array([client]), part, skip=start)
+        return Piece(features, self.records.y[index][:, None], self._share(index, size))
+
+    def _share(self, index: Tensor, size: int) -> Tensor:
+        """1/size for every row, (1, 1, rows)."""
+        shape = (1, 1, index.shape[1])
+        return torch.full(shape, 1 / size, dtype=self.records.dtype, device=index.device)
 
     def _batch(self, rows: Rows, chosen: Tensor) -> Piece:
         """One minibatch, -1 left out."""
         chosen = chosen[chosen >= 0].to(rows.index.device)
         index = rows.index[:, chosen]
-        share = torch.full(
-            (1, 1, len(chosen)), 1 / len(chosen), dtype=self.records.dtype, device=index.device
-        )
+        share = self._share(index, len(chosen))
         return Piece(self.features.gather(index), self.records.y[index][:, None], share)
 
     def _upload(self, table: Tensor, later: Tensor, weight: float, start: Start) -> Part:

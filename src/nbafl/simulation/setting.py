@@ -13,7 +13,7 @@ from nbafl.simulation.blocks import Roster
 from nbafl.simulation.features import SPARSE_BELOW, Block, DenseFeatures, Features, SparseFeatures, density
 from nbafl.simulation.graphed import Recordings
 from nbafl.simulation.network import Layer, Network
-from nbafl.simulation.records import Records, Rows
+from nbafl.simulation.records import Records, Rows, distinct
 
 TEAM_BYTES = {"cpu": 2**21, "cuda": 2**31}
 """Size of one team's pre-activations: on a CPU a handful of such arrays share a core's cache."""
@@ -46,7 +46,7 @@ class Setting:
         if network is None:
             return cls(records, None, None, 1.0, [])
         kind, matrix = records.device.type, records.x.flatten(1)
-        kept = int(records.data.sizes.sum()) <= KEPT_RECORDS
+        kept = distinct(records.data.sizes).mean() * records.data.clients <= KEPT_RECORDS
         share = density(matrix)
         sparse = kept and kind == "cpu" and records.dtype == torch.float32 and share < SPARSE_BELOW
         features: Features
