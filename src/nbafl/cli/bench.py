@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 HELP = """Measure this machine: seconds a round beside what the arithmetic alone would take.
 
+\b
 Examples:
-
-  nbafl bench W3                  50 small clients, 20 local steps
-
-  nbafl bench W2 --peers          the same workload in pfl, FedJAX and Flower, in a separate environment
-
+  nbafl bench W3   # 50 small clients, 20 local steps
+  nbafl bench W2 --peers
+      # the same workload in pfl, FedJAX and Flower, in a separate environment
   nbafl bench W1 --json
 """
 

@@ -19,10 +19,9 @@ HELP = """Take part in a federation: train on your own data, send only clipped a
 The server's messages are data: the code that runs is the one installed here. The plan you agreed to, the certificate
 of the federation and (for CSV data) the schema come from the handout of the server, by a way you trust.
 
+\b
 Examples:
-
   nbafl join fl.example.org:8443 --handout handout/ --key north-hospital --data records.csv
-
   nbafl join 127.0.0.1:8443 --handout federation/handout --key a --data mnist:0/4 --epsilon 8 --delta 1e-5
 """
 

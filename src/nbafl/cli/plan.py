@@ -13,10 +13,10 @@ HELP = """Say how much noise a federation needs and what it guarantees, before a
 
 \b
 Examples:
-  nbafl plan                      the paper's setting, exact noise
-  nbafl plan --calibration paper  the paper's own rule, and what it is really worth
+  nbafl plan   # the paper's setting, exact noise
+  nbafl plan --calibration paper   # the paper's own rule, and what it is really worth
   nbafl plan --epsilon 1 --delta 1e-5 --sensitivity gradient --samples 1200
-  nbafl plan --bounds             convergence bounds, best T and K
+  nbafl plan --bounds   # convergence bounds, best T and K
 """
 
 

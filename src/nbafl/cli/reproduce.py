@@ -14,16 +14,13 @@ HELP = """Make the paper's result figures (2 to 11) again and say which of its c
 
 Every figure is drawn twice: with the noise the paper prints, and with noise that keeps the claimed epsilon.
 
+\b
 Examples:
-
-  nbafl reproduce                       all ten figures; a second call only draws
-
-  nbafl reproduce 10 11 --seeds 3       two figures
-
-  nbafl reproduce --jobs jobs.json      to compute the trainings elsewhere
-
-  python -m nbafl.paper.data jobs.json results.json     there: torch and numpy suffice
-
+  nbafl reproduce   # all ten figures; a second call only draws
+  nbafl reproduce 10 11 --seeds 3   # two figures
+  nbafl reproduce --jobs jobs.json   # to compute the trainings elsewhere
+  python -m nbafl.paper.data jobs.json results.json
+      # there: torch and numpy suffice
   nbafl reproduce --results results.json
 """
 

@@ -20,10 +20,10 @@ HELP = """Train a federation on this machine: model, metrics, privacy statement 
 
 \b
 Examples:
-  nbafl run                              MNIST, 50 clients, 25 rounds, exact noise
-  nbafl run --preset paper --epsilon 60  the paper's setting, as printed
+  nbafl run   # MNIST, 50 clients, 25 rounds, exact noise
+  nbafl run --preset paper --epsilon 60   # the paper's setting, as printed
   nbafl run --dataset hospital/ --target outcome --model softmax
-  nbafl run --resume runs/NAME           go on after Ctrl-C or a crash
+  nbafl run --resume runs/NAME   # go on after Ctrl-C or a crash
 """
 
 

@@ -20,12 +20,11 @@ HELP = """Run a federation of real parties: wait for the clients, make the round
 
 Everything lies in one folder (--home). Start the same command again after a crash: the run goes on.
 
+\b
 Examples:
-
-  nbafl serve --prepare --clients 2 --sensitivity client --clip 1     plan, certificates and a handout for clients
-
-  nbafl serve                                                         with one public key per client in HOME/clients
-
+  nbafl serve --prepare --clients 2 --sensitivity client --clip 1
+      # plan, certificates and a handout for clients
+  nbafl serve   # with one public key per client in HOME/clients
   nbafl serve --host 0.0.0.0 --port 8443 --name fl.example.org
 """
 

@@ -11,13 +11,11 @@ from nbafl.errors import Refused, UsageError
 
 HELP = """Open the studio: plan with sliders, watch runs while they train, compare them, see the paper's figures.
 
+\b
 Examples:
-
-  nbafl studio                                      then open http://127.0.0.1:8080
-
+  nbafl studio   # then open http://127.0.0.1:8080
   nbafl studio --port 9000 --runs /data/runs
-
-  nbafl studio --host 0.0.0.0 --token SECRET        for others on the network
+  nbafl studio --host 0.0.0.0 --token SECRET   # for others on the network
 """
 
 
