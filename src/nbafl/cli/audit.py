@@ -22,12 +22,12 @@ The attacker plays on the worst neighbouring data it can build for the plan's se
 times in both worlds, and scores each run by the likelihood ratio. Exit code 1: the claim is refuted.
 
 \b
+\b
 Examples:
-  nbafl audit   # exact noise for epsilon 50: consistent
-  nbafl audit --calibration paper   # the paper's noise for epsilon 50: refuted
-  nbafl audit --sensitivity gradient --epsilon 1 --delta 1e-5 --samples 1200 --trials 500000
-  nbafl audit --per-round 20 --out audits/k20
-      # K-random: the broadcast shows who took part
+  nbafl audit                                exact noise for epsilon 50: consistent
+  nbafl audit --calibration paper            the paper's noise for epsilon 50: refuted
+  nbafl audit --preset private --trials 50000
+  nbafl audit --per-round 20 --out audits/k  K-random: the broadcast shows who took part
 """
 
 
