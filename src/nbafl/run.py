@@ -16,12 +16,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from safetensors.torch import load, save
@@ -275,11 +276,22 @@ def fresh_folder(plan: Plan) -> Path:
 def locked(path: Path) -> Iterator[None]:
     """One process at a time works on a run folder."""
     with open(path / "checkpoint" / "lock", "ab") as file:
+        if not _lock_within(file, seconds=0.5):
+            raise Refused(f"another process is working on {str(path)!r}.")
+        yield
+
+
+def _lock_within(file: IO[bytes], seconds: float) -> bool:
+    """Try for a moment: whoever only asks whether a run is active holds the lock for an instant too."""
+    deadline = time.monotonic() + seconds
+    while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
-            raise Refused(f"another process is working on {str(path)!r}.") from None
-        yield
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
 
 
 def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
