@@ -46,6 +46,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
     """Until it is so; a test that waits in vain says for what."""
     deadline = time.monotonic() + seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from federation_processes import Federation, Nursery, wait_for
+from federation_processes import Federation, Nursery, is_listening, wait_for
 
 from nbafl.data.federation import Federation as Data
 from nbafl.flower.home import prepare
@@ -85,11 +84,6 @@ def test_four_clients_learn_what_the_simulation_learns_and_intruders_stay_out(
     for client in range(4):
         assert federation.ledger(client).spent().releases == 5
         federation.ledger(client).verify()
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def children(pid: int) -> list[int]:

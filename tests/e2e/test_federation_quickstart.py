@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_processes import free_port, wait_for
+from federation_processes import free_port, is_listening, wait_for
 
 from nbafl.cli import run_command
 from nbafl.plan import Plan
@@ -63,6 +63,7 @@ class Workshop:
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
             "OMP_NUM_THREADS": "1",
+            "FLWR_LOG_LEVEL": "INFO",
         }
 
     def start(self, *command: object) -> Path:
@@ -140,7 +141,7 @@ def test_on_flowers_own_superlink_and_supernodes(workshop: Workshop, clients: in
     link = workshop.start(
         "flower-superlink", "--host", "127.0.0.1", "--port", port, *certificates, "--enable-supernode-auth"
     )
-    wait_for(lambda: "FastAPI lifespan: startup" in link.read_text(), link.read_text())
+    wait_for(lambda: is_listening(port), f"the SuperLink, see {link}")
     for client in range(clients):
         assert run_command(["keys", "make", f"c{client}", "--out", str(folder)]) == 0
         workshop.run("flwr", "supernode", "register", folder / f"c{client}.pub", "here")
