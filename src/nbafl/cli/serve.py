@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nbafl.flower.home import Home
     from nbafl.flower.server import Server
     from nbafl.run import Run
+    from nbafl.simulation.metrics import RoundMetrics
 
 HELP = """Run a federation of real parties: wait for the clients, make the rounds, leave a run folder.
 
@@ -101,10 +102,16 @@ def _serve(
             min_answers=min_answers,
             answers=run.path / "answers.jsonl",
         )
+        names = home.client_names
+
+        def show(metrics: RoundMetrics) -> None:
+            last = server.strategy.last
+            table.add(metrics, [names[client] for client in sorted(last.missing)] if last else [])
+
         if not quiet:
             print(f"listening on {host}:{port} for {home.plan.clients} clients", flush=True)
         try:
-            train(run, server, _fingerprint(server, home), resume, table.add)
+            train(run, server, _fingerprint(server, home), resume, show)
             server.say_goodbye("finished")
         except NbaflError as error:
             server.say_goodbye(f"stopped: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -17,9 +18,16 @@ from nbafl.simulation.metrics import RoundMetrics
 SHOWN = 20
 
 
+class _OnStderr(logging.Handler):
+    """Writes to what stderr is now: the live table takes it over while it is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
+
+
 def configure_logging(quiet: bool = False) -> None:
     """Sentences of nbafl on stderr; Flower's own log only where something went wrong."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _OnStderr()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("nbafl")
     logger.handlers, logger.propagate = [handler], False
@@ -50,15 +58,16 @@ class RoundTable:
         if self._live:
             self._live.stop()
 
-    def add(self, metrics: RoundMetrics) -> None:
-        """Show one finished round."""
+    def add(self, metrics: RoundMetrics, missing: Sequence[str] = ()) -> None:
+        """Show one finished round, and who was drawn but did not answer."""
         plan = self.plan
+        silent = f" (not {', '.join(missing)})" if missing else ""
         self._rows.append(
             (
                 f"{metrics.round}/{plan.rounds}",
                 _number(metrics.test_loss, ".4f"),
                 _number(metrics.test_accuracy, ".2%"),
-                f"{metrics.participants}/{plan.drawn}",
+                f"{metrics.participants}/{plan.drawn}{silent}",
                 f"{plan.epsilon_after(metrics.round):.4g}",
                 f"{metrics.seconds:.1f}",
             )

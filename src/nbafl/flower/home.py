@@ -43,6 +43,11 @@ class Home:
     def key_folder(self) -> Path:
         return self.path / "clients"
 
+    @property
+    def client_names(self) -> list[str]:
+        """Names of the registered clients, in the plan's order."""
+        return [file.stem for file in sorted(self.key_folder.glob("*.pub"))]
+
     def client_keys(self) -> list[ec.EllipticCurvePublicKey]:
         """The registered clients in the plan's order; their number must be the plan's."""
         files = sorted(self.key_folder.glob("*.pub"))
