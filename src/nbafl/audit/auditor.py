@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -200,12 +200,14 @@ def setting_of(plan: Plan, target: int) -> Setting:
     )
 
 
-def _voices(weights: np.ndarray, sigmas: np.ndarray, colluders: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most VOICES other clients: beyond that several speak as one, whose noise is exactly their weighted sum."""
-    if len(weights) <= VOICES:
+def _voices(
+    weights: np.ndarray, sigmas: np.ndarray, colluders: int, most: int = VOICES
+) -> tuple[np.ndarray, np.ndarray]:
+    """Not too many other clients: beyond `most` several speak as one, whose noise is exactly their weighted sum."""
+    if len(weights) <= most:
         return weights, sigmas
-    alone = min(colluders, VOICES // 2)
-    parts = np.array_split(np.arange(alone, len(weights)), VOICES - alone)
+    alone = min(colluders, most // 2)
+    parts = np.array_split(np.arange(alone, len(weights)), most - alone)
     joint = np.array([weights[part].sum() for part in parts])
     spread = np.array([math.sqrt(np.sum((weights[part] * sigmas[part]) ** 2)) for part in parts]) / joint
     return np.concatenate([weights[:alone], joint]), np.concatenate([sigmas[:alone], spread])
@@ -233,6 +235,10 @@ def _unseen(
 ) -> Proof:
     """The attack that sees L uploads of the target and no broadcast; a targeted adversary sees more."""
     attack = Attack(UNSEEN, setting.exposures, 0)
+    weights, sigmas = _voices(
+        setting.other_weights, setting.other_sigmas, 0, most=1
+    )  # nobody hears them apart
+    setting = replace(setting, other_weights=weights, other_sigmas=sigmas)
     outcomes = UnseenGame(pair, setting, [attack], mechanism).play(trials, plan.seed)[UNSEEN]
     _, expected = optimal_test(pair, setting, setting.exposures)
     mu = gaussian_mu(outcomes, confidence) * math.sqrt(expected)
