@@ -5,6 +5,9 @@
 Starts one `nbafl serve` and N `nbafl join` as processes of their own on loopback, with TLS and keys, on the paper's
 network (203,530 parameters) and 100 digits a client. Memory is what each process held at most (VmHWM), and its share
 of what all hold together (PSS; libraries that all map count once).
+
+Measured on 2 busy cores: 5.3 to 7.4 s a round, 310 MB a client (PSS; 454 MB at most), 6.7 GB in all. Stock Flower
+1.41 (SuperNodes, a new process per message) was seen to take about 70 s a round and 11 GB.
 """
 
 from __future__ import annotations
