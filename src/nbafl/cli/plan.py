@@ -25,7 +25,10 @@ def plan(
     given: dict[str, Any],
     bounds: Annotated[bool, typer.Option("--bounds", help="Add convergence bounds, best T and K.")] = False,
     constants: Annotated[
-        str | None, typer.Option(help="Constants of the loss: read from here, or measured and saved here.", metavar="FILE")
+        str | None,
+        typer.Option(
+            help="Constants of the loss: read from here, or measured and saved here.", metavar="FILE"
+        ),
     ] = None,
     save: Annotated[str | None, typer.Option(help="Write the plan as TOML.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

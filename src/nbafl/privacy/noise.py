@@ -86,9 +86,7 @@ class SecureGaussian:
         values = np.asarray(vector, dtype=np.float64).ravel()
         if not np.isfinite(values).all() or (values.size and np.abs(values).max() / step > LARGEST / 2):
             limit = LARGEST / 2 * step
-            raise Refused(
-                f"the vector must be finite and below {limit:.3g} (sigma {sigma:.3g})."
-            )
+            raise Refused(f"the vector must be finite and below {limit:.3g} (sigma {sigma:.3g}).")
         widened = 1 + step * math.sqrt(values.size) / sensitivity
         noise = self.integers(sigma / step * widened, values.size)
         return (np.rint(values / step).astype(np.int64) + noise) * step
