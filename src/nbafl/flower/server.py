@@ -73,7 +73,6 @@ class Server:
         return RoundMetrics(
             round=number,
             participants=len(happened.answered),
-            clipped_fraction=None,  # type: ignore[arg-type]  # what was clipped stays with the clients
             upload_norm=happened.upload_norm,
             broadcast_norm=float(self.vector.norm()),
             seconds=time.perf_counter() - started,

@@ -24,7 +24,7 @@ class RoundMetrics:
     mean_client_accuracy: float | None = None
     worst_client_accuracy: float | None = None
     participants: int = 0
-    clipped_fraction: float = 0.0
+    clipped_fraction: float | None = None
     upload_norm: float | None = None
     broadcast_norm: float | None = None
     seconds: float = 0.0

@@ -172,7 +172,7 @@ def run_pilot(
         clients=clients,
         per_round=drawn,
         dimension=dimension,
-        clipped=max(each.clipped_fraction for each in quiet),
+        clipped=max(each.clipped_fraction or 0.0 for each in quiet),
     )
 
 
