@@ -78,7 +78,7 @@ def test_a_run_says_what_it_guarantees(capsys, tmp_path):
     assert "https://" not in report
 
 
-SLOW = ("--rounds", 25, "--local-steps", 12, "--per-round", 30, "--server-momentum", 0.5, "--seed", 3)
+SLOW = ("--rounds", 25, "--local-steps", 40, "--per-round", 30, "--server-momentum", 0.5, "--seed", 3)
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +88,10 @@ def uninterrupted(tmp_path_factory):
     return out
 
 
-def started_until(out: Path, rounds: int) -> subprocess.Popen:
+def started_until(out: Path, rounds: int, *more: object) -> subprocess.Popen:
     """A run in a process of its own, once it has finished so many rounds."""
     process = subprocess.Popen(
-        nbafl("run", "--out", out, *SLOW), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        nbafl("run", "--out", out, *SLOW, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     metrics = out / "metrics.jsonl"
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < rounds:
@@ -155,7 +155,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_what_was_there(tmp_path):
 
 def test_two_processes_never_work_on_one_run(tmp_path):
     out = tmp_path / "run"
-    process = started_until(out, 1)
+    process = started_until(out, 1, "--rounds", 5000)
     second = subprocess.run(nbafl("run", "--resume", out), capture_output=True, text=True)
     process.kill()
     process.wait()
