@@ -104,7 +104,7 @@ def audit(
     on_trials: Callable[[int], None] | None = None,
 ) -> Audit:
     """Attack the plan's mechanism with so many trials in each of two neighbouring worlds."""
-    _check(plan, trials, confidence)
+    check(plan, trials, confidence)
     mechanism = mechanism or Mechanism()
     release, noise = plan.release(), plan.noise_scales()
     target = worst_target(plan)
@@ -259,7 +259,7 @@ def _noisy(attack: Attack, setting: Setting, pair: pairs.Pair) -> bool:
     return bool(np.isfinite(information(attack, setting, pair, np.array([setting.rounds]))[0]))
 
 
-def _check(plan: Plan, trials: int, confidence: float) -> None:
+def check(plan: Plan, trials: int, confidence: float) -> None:
     if not plan.noise:
         raise UsageError("noise", plan.noise, "on: without noise a plan claims nothing that could be tested")
     if trials < LEAST_TRIALS:

@@ -63,7 +63,9 @@ def _with_progress(plan: Plan, trials: int, confidence: float, quiet: bool) -> A
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from nbafl.audit.auditor import audit as attack
+    from nbafl.audit.auditor import check
 
+    check(plan, trials, confidence)  # before a bar appears
     columns = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
         task = progress.add_task("", total=trials)

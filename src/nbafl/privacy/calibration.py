@@ -39,7 +39,7 @@ def calibrate(rule: str, release: Release, epsilon: float, delta: float, adversa
 
 def paper(release: Release, epsilon: float, delta: float) -> Noise:
     """The paper's noise as printed: σ_U = cLΔ_U/ε with the smallest client's Δ_U, and Theorem 1 or the K-lemma."""
-    c = math.sqrt(2 * math.log(1.25 / delta))
+    c = gaussian_constant(delta)
     rounds, exposures, drawn = release.rounds, release.exposures, release.per_round
     sensitivity = float(release.uplink.max())
     if release.everyone:
@@ -48,6 +48,11 @@ def paper(release: Release, epsilon: float, delta: float) -> Noise:
         excess = _lemma_excess(epsilon, rounds, exposures, drawn, release.clients)
     sigma_downlink = c * sensitivity * math.sqrt(max(0.0, excess)) / (drawn * epsilon)
     return Noise(np.full(release.clients, c * exposures * sensitivity / epsilon), sigma_downlink)
+
+
+def gaussian_constant(delta: float) -> float:
+    """The paper's c = sqrt(2 ln(1.25/δ))."""
+    return math.sqrt(2 * math.log(1.25 / delta))
 
 
 def lemma_b(epsilon: float, rounds: int, per_round: int, clients: int) -> float | None:

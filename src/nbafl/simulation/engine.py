@@ -1,6 +1,6 @@
 """What an engine is: it trains a round's clients and hands back their weighted, clipped average.
 
-Engines differ in how they compute, never in what: each is tested against `protocol.train_locally`.
+Engines differ in how they compute, never in what: each is tested against `protocol`'s one-client path.
 """
 
 from __future__ import annotations

@@ -11,13 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from nbafl.privacy.calibration import lemma_b, lemma_gamma
+from nbafl.privacy.calibration import gaussian_constant, lemma_b, lemma_gamma
 from nbafl.theory.assumptions import Constants, Evaluation, Setting
-
-
-def gaussian_constant(delta: float) -> float:
-    """The paper's c = sqrt(2 ln(1.25/delta))."""
-    return math.sqrt(2 * math.log(1.25 / delta))
 
 
 @dataclass(frozen=True)

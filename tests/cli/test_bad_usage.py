@@ -1,0 +1,33 @@
+"""Nonsense given to the other verbs: one sentence, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbafl.cli import run_command
+
+NONSENSE = [
+    ("audit", "--trials", "0"),
+    ("audit", "--confidence", "2"),
+    ("audit", "--epsilon", "0"),
+    ("reproduce", "1"),
+    ("reproduce", "12"),
+    ("reproduce", "--seeds", "0"),
+    ("bench", "W9"),
+    ("bench",),
+    ("studio", "--host", "0.0.0.0"),
+    ("join", "nowhere"),
+    ("ledger", "show", "missing.sqlite"),
+    ("no-such-verb",),
+]
+
+
+@pytest.mark.parametrize("arguments", NONSENSE, ids=" ".join)
+def test_nonsense_ends_in_one_sentence(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_command(list(arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("nbafl: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
