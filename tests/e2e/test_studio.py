@@ -344,7 +344,7 @@ def test_the_look_ahead_marks_the_best_t_and_k(page, server: Server) -> None:
         assert best["x"] == [told["best"]["empirical"][over]]
     page.get_by_role("button", name="As the paper prints it").click()
     page.get_by_text("lambda_2").first.wait_for()
-    assert page.locator("[data-curve=rounds]").count() == 0
+    assert not page.locator("[data-curve=rounds]").is_visible()
     assert "public MNIST" in page.locator("[data-outlook]").inner_text()
 
 
@@ -536,6 +536,21 @@ def test_an_audit_is_shown_beside_the_claim(page, server: Server) -> None:
     assert "100 at δ = 0.01 against eavesdropper is not contradicted" in text
     page.locator("tr", has_text="audit-of-it").click()
     page.locator(".run-head .badge", has_text="audit").wait_for()
+
+
+def test_turning_away_before_the_charts_are_loaded_is_no_error(page, server: Server) -> None:
+    held: list = []
+    page.route("**/esm/*/index.js", lambda request: held.append(request))
+    _open(page, server, "/runs?run=in-a-terminal")
+    page.locator(".badge", has_text="consistent").wait_for()
+    page.locator("tr", has_text="audit-of-it").click()
+    page.locator(".run-head .badge", has_text="audit").wait_for()
+    assert held, "the charts' script was not asked for"
+    for request in held:
+        request.continue_()
+    page.wait_for_timeout(1000)
+    page.locator("tr", has_text="in-a-terminal").click()
+    page.locator("[data-chart='0'] .scatterlayer path").first.wait_for()
 
 
 def test_two_hundred_runs_are_listed(page, tmp_path: Path, server: Server, record_property) -> None:
