@@ -150,6 +150,28 @@ def test_a_changed_run_is_read_again_and_a_removed_one_forgotten(runs: Path) -> 
     assert shelf.look() == []
 
 
+def test_a_folder_deleted_between_two_glances_breaks_nothing(runs: Path) -> None:
+    class Slow(Shelf):
+        """Has listed the folder just before it was deleted."""
+
+        def _names(self) -> list[str]:
+            return [*super()._names(), "gone"]
+
+    shelf = Slow(runs)
+    assert {entry.name: entry.state for entry in shelf.look()} == {"whole": "finished", "gone": "damaged"}
+    assert shelf.curve("gone") == []
+    assert shelf.privacy("gone") is None
+    assert shelf.audit("gone") is None
+
+
+def test_a_file_that_cannot_be_read_is_said_in_a_sentence(runs: Path) -> None:
+    (runs / "whole" / "privacy.json").unlink()
+    (runs / "whole" / "privacy.json").mkdir()
+    (entry,) = Shelf(runs).look()
+    assert entry.state == "damaged"
+    assert entry.problem == "privacy.json of 'whole' cannot be read: Is a directory."
+
+
 def test_audits_are_no_runs_and_belong_to_the_run_of_the_same_plan(runs: Path) -> None:
     path = _copy(runs, "audit-1")
     for name in ("metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):

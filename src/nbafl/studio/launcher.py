@@ -39,7 +39,8 @@ class Launch:
         code = self.process.poll()
         if code in (None, 0, -signal.SIGTERM):
             return None
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        said = self.log.read_text(encoding="utf-8", errors="replace") if self.log.is_file() else ""
+        lines = said.strip().splitlines()
         return lines[-1].removeprefix("nbafl: ") if lines else f"The run ended with exit code {code}."
 
 

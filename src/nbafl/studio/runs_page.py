@@ -175,10 +175,11 @@ class RunsPage:
 
     async def _show(self) -> None:
         """The right side, rebuilt only when something in it changed."""
-        chosen = [self.entries[name] for name in self.selected if name in self.entries]
+        selected = self.selected
+        chosen = [self.entries[name] for name in selected if name in self.entries]
         curves = [(entry.name, await asyncio.to_thread(self.shelf.curve, entry.name)) for entry in chosen]
-        if self.client.is_deleted:
-            return
+        if self.client.is_deleted or selected is not self.selected:
+            return  # others were chosen while the disk was read: whoever chose them shows them
         state = (
             chosen,
             [len(lines) for _, lines in curves],

@@ -22,6 +22,9 @@ from nbafl.studio.runs_page import RunsPage
 from nbafl.studio.shelf import Shelf
 from nbafl.studio.workshop import Workshop
 
+PATIENCE = 30.0
+"""Seconds a page may take to read thousands of run folders, or a busy machine to answer, before a page is given up."""
+
 
 @dataclass(frozen=True)
 class Studio:
@@ -67,7 +70,7 @@ def serve(studio: Studio, open_browser: bool = False) -> None:
         tailwind=False,
         show_welcome_message=False,
         binding_refresh_interval=None,
-        reconnect_timeout=10.0,
+        reconnect_timeout=PATIENCE,
     )
 
 
@@ -78,7 +81,7 @@ def _pages(studio: Studio) -> None:
             outlook = OutlookCard(client, studio.workshop, studio.source)
             PlanPage(client, Draft.from_query(request.query_params), studio.launcher, outlook).build()
 
-    @ui.page("/runs")
+    @ui.page("/runs", response_timeout=PATIENCE)
     async def runs_page(request: Request, client: Client) -> None:
         with frame.page("Runs", "/runs", where=_where(studio)):
             await RunsPage(client, studio.shelf, studio.launcher, request.query_params.getlist("run")).build()

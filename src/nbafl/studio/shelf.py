@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -126,12 +127,20 @@ class Shelf:
         entry = known[1]
         if entry.state != "stopped" or entry.plan is None:
             return entry
-        return replace(entry, state="running") if Run(path, entry.plan).active else entry
+        return replace(entry, state="running") if _active(path, entry.plan) else entry
 
     def _forget(self, present: set[str]) -> None:
         for gone in self._entries.keys() - present:
             self._entries.pop(gone)
             self._curves.pop(gone, None)
+
+
+def _active(path: Path, plan: Plan) -> bool:
+    """Whether some process works on the folder; one that is being deleted, or that nobody may read, has none."""
+    try:
+        return Run(path, plan).active
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> Entry:
@@ -176,12 +185,13 @@ def _last_lines(path: Path) -> tuple[Line | None, list[float]]:
 
 def _tail(path: Path) -> list[bytes]:
     """The last whole lines; one that is being written (no newline yet) is left out, and so is one cut by the window."""
-    if not path.is_file():
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
         return []
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL))
-        lines = file.read().split(b"\n")
     whole = lines[:-1] if size <= TAIL else lines[1:-1]
     return [line for line in whole if line.strip()]
 
@@ -207,27 +217,34 @@ def _endless(value: object) -> bool:
 
 def _readable_lines(path: Path) -> list[Line]:
     """The metrics up to the first line that cannot be read."""
-    if not path.is_file():
-        return []
-    lines = []
-    for raw in path.read_bytes().split(b"\n")[:-1]:
-        try:
+    lines: list[Line] = []
+    with suppress(DataError):
+        for raw in (_content(path) or b"").split(b"\n")[:-1]:
             lines.append(_parsed(raw, path))
-        except DataError:
-            break
     return lines
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
+    raw = _content(path)
+    if raw is None:
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(raw)
     except ValueError:
         raise DataError(f"{path.name} of {path.parent.name!r} is damaged: it is not JSON.") from None
     if not isinstance(content, dict):
         raise DataError(f"{path.name} of {path.parent.name!r} is damaged: it is not a JSON object.")
     return content
+
+
+def _content(path: Path) -> bytes | None:
+    """A file's bytes; None where there is none, also when its folder was deleted a moment ago."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{path.name} of {path.parent.name!r} cannot be read: {error.strerror}.") from None
 
 
 def _signature(path: Path) -> tuple[int, int] | None:
@@ -239,7 +256,7 @@ def _signature(path: Path) -> tuple[int, int] | None:
 
 
 def _changed(path: Path) -> float:
-    """When something in the folder last changed."""
+    """When something in the folder last changed; the beginning of time for one that was deleted under our eyes."""
     times = [_signature(path / name) for name in WATCHED]
-    known = [time[0] for time in times if time]
-    return max(known) / 1e9 if known else path.stat().st_mtime
+    known = [time[0] for time in times if time] or [time[0] for time in (_signature(path),) if time]
+    return max(known, default=0) / 1e9
