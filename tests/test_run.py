@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -89,6 +90,71 @@ def test_a_module_of_the_users_own(tmp_path):
     module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     run = nbafl.simulate(small_plan(model="mlp"), small_federation(), model=module, out=tmp_path / "run")
     assert load_file(run.path / "model.safetensors").keys() == module.state_dict().keys()
+
+
+def test_a_factory_of_the_users_own(tmp_path):
+    def narrow(_, outputs):
+        return nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, outputs))
+
+    run = nbafl.simulate(small_plan(model="mlp"), small_federation(), model=narrow, out=tmp_path / "run")
+    assert load_file(run.path / "model.safetensors")["0.weight"].shape == (4, 6)
+
+
+class _Pair(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), 0
+
+
+def _fails(*_):
+    raise RuntimeError("out of paper")
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (nn.Linear(4, 3), "3 numbers for each record of shape (6,); it failed: RuntimeError"),
+        (nn.Linear(6, 2), "two records gave (2, 2)"),
+        (nn.Linear(6, 4), "two records gave (2, 4)"),
+        (_Pair(6, 3), "two records gave tuple"),
+        (nn.Identity(), "parameters to train"),
+        (_fails, "calling it failed: RuntimeError (out of paper)"),
+        (lambda: nn.Linear(6, 3), "takes (input shape, number of outputs)"),
+        (lambda *_: "a model", "returns a torch.nn.Module"),
+        (lambda *_: nn.Linear(6, 2), "two records gave (2, 2)"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_one_sentence_and_writes_nothing(tmp_path, model, told):
+    with pytest.raises(UsageError, match=re.escape(told)) as refusal:
+        nbafl.simulate(small_plan(model="mlp"), small_federation(), model=model, out=tmp_path / "run")
+    assert str(refusal.value).startswith("model must be ")
+    assert "\n" not in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_is_no_longer_finite_is_neither_kept_nor_vouched_for(tmp_path):
+    numbers = np.random.default_rng(0)
+    clients = [(1e20 * numbers.normal(size=(20, 3)), numbers.normal(size=20)) for _ in range(2)]
+    plan = nbafl.Plan(clients=2, samples=20, rounds=9, model="softmax", noise=False)
+    with pytest.raises(Refused, match=r"no longer finite after round \d"):
+        nbafl.simulate(plan, nbafl.Federation.from_arrays(clients=clients), out=tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    assert not run.finished
+    assert not (run.path / "privacy.json").exists()
+    last_good = load_file(run.path / "checkpoint" / "state.safetensors")
+    assert np.isfinite(last_good["vector"]).all()
+    assert int(last_good["round"]) == run.rounds_done
+
+
+def test_a_loss_too_large_for_a_float_is_null_and_never_an_older_one(tmp_path):
+    x = np.full((20, 2), 3e38, dtype=np.float32)
+    y = np.zeros(20, dtype=np.float32)
+    federation = nbafl.Federation.from_arrays(clients=[(x[:10], y[:10]), (x[10:], y[10:])], test=(x * 0, y))
+    plan = nbafl.Plan(clients=2, samples=10, rounds=1, model="softmax", epsilon=0.1, lr=1e-38, local_steps=1)
+    run = nbafl.simulate(plan, federation, out=tmp_path / "run")
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1], parse_constant=pytest.fail)["train_loss"] is None
+    assert run.summary()["train_loss"] is None
+    assert run.summary()["test_loss"] is not None
 
 
 def test_a_regression_has_losses_but_no_accuracy(tmp_path):

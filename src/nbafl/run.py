@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from nbafl.durable import write_bytes, write_text
 from nbafl.errors import DataError, Refused, UsageError
 from nbafl.plan import Plan
 from nbafl.simulation.metrics import RoundMetrics
-from nbafl.simulation.models import build
+from nbafl.simulation.models import Factory, build, check
 from nbafl.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Run:
         return {
             "plan": self.plan.summary(),
             "rounds_done": self.rounds_done,
-            **{name: _last(lines, name) for name in FINAL},
+            **_measured(lines),
             "seconds_per_round": float(np.median(seconds)) if seconds else None,
             "run_dir": str(self.path),
         }
@@ -124,27 +125,36 @@ def federation_of(plan: Plan) -> Federation:
 def simulate(
     plan: Plan,
     federation: Federation | None = None,
-    model: str | nn.Module | None = None,
+    model: str | nn.Module | Factory | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     on_round: OnRound | None = None,
 ) -> Run:
     """Train `plan` over `federation` on this machine and leave a run folder.
 
-    `model` is a name as in Plan.model or an nn.Module with its initial weights; left out, the plan's.
+    `model` is a name as in Plan.model, a factory of (input shape, outputs), or an nn.Module with its initial weights;
+    left out, the plan's.
     """
     federation = federation_of(plan) if federation is None else federation
     _check_fits(plan, federation)
     if plan.features != "raw" or plan.feature_norm is not None:
         federation = federation.with_features(plan.features, plan.feature_norm)
-    if model is None or isinstance(model, str):
-        model = build(model or plan.model, federation.shape, federation.outputs, plan.seed)
+    model = _model(model or plan.model, federation, plan.seed)
     simulator = Simulator(
         federation, model, plan.job(federation.task), device=plan.device, engine=plan.engine
     )
     path = folder_of(plan, out, resume)
     with locked(path):
         return train(Run(path, plan), simulator, _fingerprint(plan, federation, model), resume, on_round)
+
+
+def _model(given: str | nn.Module | Factory, federation: Federation, seed: int) -> nn.Module:
+    from torch import nn
+
+    if not isinstance(given, nn.Module):
+        return build(given, federation.shape, federation.outputs, seed)
+    check(given, type(given).__name__, federation.shape, federation.outputs)
+    return given
 
 
 class Trainer(Protocol):
@@ -169,13 +179,23 @@ def train(run: Run, simulator: Trainer, fingerprint: str, resume: bool, on_round
     with open(run.path / "metrics.jsonl", "a", encoding="utf-8") as log:
         while simulator.round < run.plan.rounds:
             metrics = simulator.step()
-            log.write(json.dumps(asdict(metrics)) + "\n")
+            _check_finite(metrics)
+            log.write(_as_line(asdict(metrics)))
             log.flush()
             _checkpoint(run.path, simulator, fingerprint)
             if on_round:
                 on_round(metrics)
     _finish(run, simulator)
     return run
+
+
+def _check_finite(metrics: RoundMetrics) -> None:
+    """A model that is NaN or infinite is never broadcast, kept or vouched for."""
+    if metrics.broadcast_norm is not None and not math.isfinite(metrics.broadcast_norm):
+        raise Refused(
+            f"the model is no longer finite after round {metrics.round}: training diverged (a smaller lr or more "
+            "bounded features help); the rounds before it are kept."
+        )
 
 
 def _finish(run: Run, simulator: Trainer) -> None:
@@ -215,7 +235,7 @@ def _restore(run: Run, simulator: Trainer, fingerprint: str) -> None:
         )
     simulator.restore(load(content))
     lines = [line for line in run.metrics if line["round"] <= simulator.round]
-    write_text(run.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    write_text(run.path / "metrics.jsonl", "".join(map(_as_line, lines)))
 
 
 def _safetensors_metadata(content: bytes, path: Path) -> dict[str, str]:
@@ -304,6 +324,17 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _last(lines: list[dict[str, Any]], name: str) -> float | None:
-    """The newest value that was measured."""
-    return next((line[name] for line in reversed(lines) if line.get(name) is not None), None)
+def _as_line(metrics: dict[str, Any]) -> str:
+    """A line of metrics.jsonl; a loss beyond what a float holds is null, as JSON knows no infinity."""
+    finite = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in metrics.items()
+    }
+    return json.dumps(finite, allow_nan=False) + "\n"
+
+
+def _measured(lines: list[dict[str, Any]]) -> dict[str, float | None]:
+    """The losses and accuracies of the newest round that was evaluated."""
+    evaluated = (line for line in reversed(lines) if any(line.get(name) is not None for name in FINAL))
+    newest: dict[str, Any] = next(evaluated, {})
+    return {name: newest.get(name) for name in FINAL}

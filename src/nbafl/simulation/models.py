@@ -18,17 +18,54 @@ HIDDEN = 256
 ALLOWED = "mlp, softmax, or package.module:factory"
 
 
-def build(name: str, shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
+Factory = Callable[[tuple[int, ...], int], nn.Module]
+
+
+def build(model: str | Factory, shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
     """A freshly initialised model for records of the given shape; the same seed gives the same weights."""
-    factory = _factory(name)
+    name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
+    factory = _named(model) if isinstance(model, str) else model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_key(seed, 0, "model"))
-        model = factory(tuple(shape), outputs)
-    if not isinstance(model, nn.Module):
-        raise UsageError("model", name, "a factory that returns a torch.nn.Module")
-    if not any(parameter.requires_grad for parameter in model.parameters()):
+        try:
+            made = factory(tuple(shape), outputs)
+        except Exception as error:  # whatever a user's own code may raise
+            allowed = (
+                f"a factory that takes (input shape, number of outputs); calling it failed: {_told(error)}"
+            )
+            raise UsageError("model", name, allowed) from error
+        if not isinstance(made, nn.Module):
+            raise UsageError("model", name, "a factory that returns a torch.nn.Module")
+        check(made, name, shape, outputs)
+    return made
+
+
+def check(model: nn.Module, name: str, shape: tuple[int, ...], outputs: int) -> None:
+    """Refuse a model that has nothing to train or does not answer such records with so many numbers each."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
         raise UsageError("model", name, "a model with parameters to train")
-    return model
+    answer = f"{outputs} numbers for each record of shape {tuple(shape)}"
+    first = trained[0]
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            output = model.eval()(torch.zeros((2, *shape), dtype=first.dtype, device=first.device))
+    except Exception as error:  # whatever a user's own layers may raise
+        raise UsageError(
+            "model", name, f"one that answers with {answer}; it failed: {_told(error)}"
+        ) from error
+    finally:
+        model.train(was_training)
+    found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+    if found != (2, outputs):
+        raise UsageError("model", name, f"one that answers with {answer}; two records gave {found}")
+
+
+def _told(error: Exception) -> str:
+    """An exception of somebody else's code as the end of a sentence."""
+    first = str(error).strip().splitlines()[:1]
+    return f"{type(error).__name__} ({first[0].rstrip('.')})" if first else type(error).__name__
 
 
 def mlp(shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -45,7 +82,7 @@ def softmax(shape: tuple[int, ...], outputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), layer)
 
 
-def _factory(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
+def _named(name: str) -> Factory:
     if name in ("mlp", "softmax"):
         return {"mlp": mlp, "softmax": softmax}[name]
     module, _, attribute = name.partition(":")
@@ -55,5 +92,5 @@ def _factory(name: str) -> Callable[[tuple[int, ...], int], nn.Module]:
         sys.path.insert(0, os.getcwd())
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError("model", name, f"{ALLOWED}; importing it failed: {error}") from error
+    except Exception as error:  # importing runs a user's own code
+        raise UsageError("model", name, f"{ALLOWED}; importing it failed: {_told(error)}") from error
