@@ -72,15 +72,18 @@ def _with_progress(plan: Plan, federation: Federation, out: str, resume: bool, q
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        if not quiet:
-            progress.console.print(_what_epsilon_means(plan), highlight=False)
         task = progress.add_task("", total=plan.rounds)
 
         def on_round(metrics: RoundMetrics) -> None:
+            if not quiet and not progress.tasks[task].completed:
+                progress.console.print(_what_epsilon_means(plan), highlight=False)
             progress.update(task, completed=metrics.round, description=_in_short(plan, metrics))
 
         try:
             return simulate(plan, federation, out=out, resume=resume, on_round=on_round)
+        except UsageError:
+            progress.update(task, visible=False)  # the sentence stands alone
+            raise
         except KeyboardInterrupt:
             progress.console.print(f"Every finished round is kept. Go on with: nbafl run --resume {out}")
             raise
