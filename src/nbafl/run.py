@@ -218,7 +218,9 @@ def write_privacy(path: Path, plan: Plan, model_digest: str, model_parameters: i
 def _checkpoint(path: Path, simulator: Trainer, fingerprint: str) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in simulator.state().items()}
     metadata = {"round": str(simulator.round), "fingerprint": fingerprint}
-    write_bytes(path / "checkpoint" / "state.safetensors", save(tensors, metadata=metadata))
+    content = save(tensors, metadata=metadata)
+    # 0600: the server of a real federation keeps the secret seed of its draw in it.
+    write_bytes(path / "checkpoint" / "state.safetensors", content, mode=0o600)
 
 
 def _restore(run: Run, simulator: Trainer, fingerprint: str) -> None:

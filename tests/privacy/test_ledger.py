@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nbafl.errors import DataError, Refused
+from nbafl.errors import DataError, Refused, UsageError
 from nbafl.privacy.gaussian import gdp_epsilon
 from nbafl.privacy.ledger import Ledger, Limits, Price, Request
 
@@ -105,6 +105,16 @@ def test_a_plan_sets_limits_once_and_never_against_the_owners_word(tmp_path: Pat
     assert ledger.agree(30, 1e-3, None, second) == Limits(20, 1e-3, 7)
 
 
+@pytest.mark.parametrize("asked", [(0.0, None, None), (None, 0.0, None), (None, None, 0)])
+def test_a_limit_of_nothing_is_never_read_as_no_limit(
+    tmp_path: Path, asked: tuple[float | None, float | None, int | None]
+) -> None:
+    ledger = open_ledger(tmp_path)
+    with pytest.raises(UsageError, match=r"(epsilon|delta|releases) must be"):
+        ledger.agree(*asked, Limits(50, 1e-2))
+    assert ledger.limits is None
+
+
 @pytest.mark.parametrize("price", [math.inf, math.nan, -1.0])
 def test_what_cannot_be_priced_is_refused(tmp_path: Path, price: float) -> None:
     ledger = open_ledger(tmp_path)
@@ -113,6 +123,19 @@ def test_what_cannot_be_priced_is_refused(tmp_path: Path, price: float) -> None:
         ledger.record(ask(1), b"", Price(1.0, lambda answers: price * answers, 10, "broadcast"))
     with pytest.raises(Refused, match="cannot be accounted for"):
         ledger.record(ask(1), b"", Price(math.inf, lambda answers: answers, 10, "broadcast"))
+
+
+def test_answers_given_while_fewer_exposures_were_counted_are_made_up_for(tmp_path: Path) -> None:
+    """The price of a plan is that of all its answers together, whatever L stood in an earlier start."""
+    ledger = open_ledger(tmp_path)
+    ledger.set_limits(WIDE)
+    cheap = Price(1.0, lambda answers: 1 + 0.1 * (answers - 1), 10, "eavesdropper")
+    wary = Price(1.0, lambda answers: min(answers, 3) + 0.1 * max(0, answers - 3), 10, "eavesdropper")
+    for round, price in enumerate((cheap, cheap, cheap, wary, cheap), start=1):
+        ledger.record(ask(round), b"", price)
+    costs = [row.cost for row in ledger.rows() if row.kind == "release"]
+    assert costs == pytest.approx([1, 0.1, 0.1, 3.1 - 1.2, 0])
+    assert ledger.affordable("plan", wary) == 5
 
 
 def test_a_retry_gets_the_same_bytes_for_nothing_and_anything_else_is_charged(tmp_path: Path) -> None:
@@ -281,3 +304,64 @@ def test_the_file_is_private_and_garbage_is_refused(tmp_path: Path) -> None:
         Ledger(tmp_path / "garbage", anchors=tmp_path / "anchors")
     with pytest.raises(DataError, match="does not exist"):
         open_ledger(tmp_path, "missing.sqlite", must_exist=True)
+
+
+def test_a_full_disk_is_one_sentence_charges_nothing_and_passes(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(Refused, match="cannot be read or written: database or disk is full"):
+        ledger.record(ask(4), bytes(100_000), flat(0.5))
+    assert ledger.spent().releases == 3
+    assert ledger.stored(ask(4)) is None
+    ledger._connection.execute("PRAGMA max_page_count = 1000000")
+    ledger.record(ask(4), bytes(100_000), flat(0.5))
+    assert ledger.verify() == 6
+
+
+def test_an_anchor_that_cannot_be_written_keeps_the_upload_home(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    shutil.rmtree(tmp_path / "anchors")
+    (tmp_path / "anchors").write_text("no folder")
+    with pytest.raises(Refused, match=r"the anchors in .* cannot be written"):
+        ledger.record(ask(4), b"", flat(0.5))
+    assert ledger.spent().releases == 4, "counted, though it never left"
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"number": "x"}', "[]"])
+def test_a_damaged_anchor_is_one_sentence(tmp_path: Path, damage: str) -> None:
+    filled(tmp_path).close()
+    (anchor,) = (tmp_path / "anchors").glob("*.json")
+    anchor.write_text(damage)
+    with pytest.raises(Refused, match=r"anchor .* cannot be read"):
+        open_ledger(tmp_path)
+
+
+def test_a_damaged_page_is_one_sentence(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    for round in range(4, 60):
+        ledger.record(ask(round), b"", flat(0.01))
+    ledger.close()
+    content = bytearray(ledger.path.read_bytes())
+    content[4096 * 3 :] = bytes(len(content) - 4096 * 3)  # the schema is whole, the rows are not
+    ledger.path.write_bytes(content)
+    with pytest.raises(Refused, match="cannot be read or written: database disk image is malformed"):
+        open_ledger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "schema", ["CREATE TABLE patients (name TEXT)", "CREATE TABLE rows (number INTEGER, kind TEXT)"]
+)
+def test_another_database_or_another_version_is_left_as_it_is(tmp_path: Path, schema: str) -> None:
+    place = tmp_path / "other.sqlite"
+    with sqlite3.connect(place) as connection:
+        connection.execute(schema)
+    connection.close()
+    before = place.read_bytes()
+    for must_exist in (False, True):
+        with pytest.raises(DataError, match="is not a ledger of this version"):
+            Ledger(place, anchors=tmp_path / "anchors", must_exist=must_exist)
+    assert place.read_bytes() == before
+    (tmp_path / "empty").touch()
+    with pytest.raises(DataError, match="is not a ledger"):
+        Ledger(tmp_path / "empty", anchors=tmp_path / "anchors", must_exist=True)

@@ -338,8 +338,8 @@ class NbAFL(Strategy):
             return
         tensors, notes = self.state()
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(self.checkpoint, save(tensors, metadata={**notes, "round": str(done)}))
-        self.checkpoint.chmod(0o600)  # it holds the seed of the draw
+        content = save(tensors, metadata={**notes, "round": str(done)})
+        write_bytes(self.checkpoint, content, mode=0o600)  # it holds the seed of the draw
 
     def _evaluate(
         self, evaluate_fn: Callable[..., Any], done: int, arrays: ArrayRecord, result: Result

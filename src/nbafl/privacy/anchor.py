@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from nbafl.durable import write_text
 from nbafl.errors import Refused
@@ -42,7 +42,7 @@ def check(folder: Path, ledger: Path, rows: Sequence[Chained], moved: bool = Fal
         if len(rows) > 1 and not moved:
             raise Refused(_advice(ledger, f"is not known on this machine ({str(place)!r} is missing)"))
         return
-    seen = json.loads(place.read_text(encoding="utf-8"))
+    seen = _read(place)
     if len(rows) <= seen["number"] or rows[seen["number"]].hash != seen["hash"]:
         raise Refused(
             f"ledger {str(ledger)!r} was rolled back or rewritten: it held row {seen['number']} "
@@ -54,11 +54,20 @@ def check(folder: Path, ledger: Path, rows: Sequence[Chained], moved: bool = Fal
 
 def write(folder: Path, ledger: Path, rows: Sequence[Chained]) -> None:
     """Note the last row; an anchor never goes back, however many processes write it."""
+    try:
+        _write(folder, ledger, rows)
+    except OSError as error:
+        raise Refused(
+            f"the anchors in {str(folder)!r} cannot be written ({error.strerror}): nothing is released."
+        ) from None
+
+
+def _write(folder: Path, ledger: Path, rows: Sequence[Chained]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     place = _place(folder, rows)
     with open(folder / "lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if place.is_file() and json.loads(place.read_text(encoding="utf-8"))["number"] >= rows[-1].number:
+        if place.is_file() and _read(place)["number"] >= rows[-1].number:
             return
         note = {"number": rows[-1].number, "hash": rows[-1].hash, "file": _identity(ledger)}
         write_text(place, json.dumps(note) + "\n")
@@ -66,12 +75,27 @@ def write(folder: Path, ledger: Path, rows: Sequence[Chained]) -> None:
 
 def _check_nothing_was_here(folder: Path, ledger: Path) -> None:
     for place in folder.glob("*.json"):
-        seen = json.loads(place.read_text(encoding="utf-8"))
+        seen = _read(place)
         if seen["file"]["path"] == str(ledger):
             raise Refused(
                 f"ledger {str(ledger)!r} is new, but one with {seen['number'] + 1} rows was here before "
                 f"({str(place)!r}): bring it back, or use another state folder for data never used before."
             )
+
+
+def _read(place: Path) -> dict[str, Any]:
+    """What an anchor says; one that cannot be read vouches for nothing, so nothing is released."""
+    try:
+        seen = json.loads(place.read_text(encoding="utf-8"))
+        return {
+            "number": int(seen["number"]),
+            "hash": str(seen["hash"]),
+            "file": {name: seen["file"][name] for name in ("path", "device", "inode")},
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Refused(
+            f"anchor {str(place)!r} cannot be read, so no ledger can be checked against it: nothing is released."
+        ) from None
 
 
 def _place(folder: Path, rows: Sequence[Chained]) -> Path:

@@ -26,7 +26,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,11 @@ CREATE TABLE IF NOT EXISTS uploads (
 """
 
 
-class BudgetSpent(Refused):
+class Declined(Refused):
+    """A no that may be told to whoever asked: it quotes the request, the plan and the owner's limits, nothing else."""
+
+
+class BudgetSpent(Declined):
     """The next release would pass one of the owner's limits."""
 
 
@@ -146,7 +150,7 @@ class Ledger:
         if must_exist and not self.path.is_file():
             raise DataError(f"ledger {str(self.path)!r} does not exist.")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = self._connect()
+        self._connection = self._connect(must_exist)
         with self._transaction():
             if self._count() == 0:
                 self._append("opened", note=os.urandom(16).hex())
@@ -162,10 +166,8 @@ class Ledger:
     @property
     def limits(self) -> Limits | None:
         """The newest limits, or None while nobody has set any."""
-        found = self._connection.execute(
-            "SELECT note FROM rows WHERE kind = 'limit' ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        return Limits(**json.loads(found[0])) if found else None
+        found = self._execute("SELECT note FROM rows WHERE kind = 'limit' ORDER BY number DESC LIMIT 1")
+        return Limits(**json.loads(found[0][0])) if found else None
 
     def set_limits(self, limits: Limits, loosen: bool = False) -> Limits:
         """Set or tighten the limits; going back on them needs `loosen`, and stays visible in the chain."""
@@ -180,7 +182,11 @@ class Ledger:
         """What the owner asked for where it is stricter; the plan's own claim only if there are no limits yet."""
         base = self.limits or plan
         return self.set_limits(
-            Limits(epsilon or base.epsilon, delta or base.delta, releases or base.releases)
+            Limits(
+                base.epsilon if epsilon is None else epsilon,
+                base.delta if delta is None else delta,
+                base.releases if releases is None else releases,
+            )
         )
 
     # --- releases ----------------------------------------------------------------------------------------
@@ -192,13 +198,13 @@ class Ledger:
     def stored(self, request: Request) -> bytes | None:
         """The upload already made for this very request, if any; handing it out again is free and noted."""
         with self._transaction():
-            found = self._connection.execute(
+            found = self._execute(
                 "SELECT content FROM uploads WHERE plan = ? AND round = ? AND broadcast = ?",
                 (request.plan, request.round, request.broadcast),
-            ).fetchone()
-            if found is None:
+            )
+            if not found:
                 return None
-            content = bytes(found[0])
+            content = bytes(found[0][0])
             self._append("resend", request, upload=_digest(content))
         return content
 
@@ -214,7 +220,7 @@ class Ledger:
                 cost_upload=float(price.upload),
                 note=price.adversary,
             )
-            self._connection.execute(
+            self._execute(
                 "INSERT OR REPLACE INTO uploads VALUES (?, ?, ?, ?)",
                 (request.plan, request.round, request.broadcast, content),
             )
@@ -225,14 +231,16 @@ class Ledger:
         limits, rows = self.limits, [row for row in self.rows() if row.kind == "release"]
         if limits is None:
             return 0
-        made = sum(row.plan == plan for row in rows)
-        others = sum(row.cost for row in rows if row.plan != plan)
+        mine = [row for row in rows if row.plan == plan]
+        made, charged = len(mine), sum(row.cost for row in mine)
+        others = sum(row.cost for row in rows) - charged
         most = price.most - made
         if limits.releases is not None:
             most = min(most, limits.releases - len(rows))
         target = limits.epsilon * (1 + TOLERANCE)
         for more in range(max(0, most), 0, -1):
-            if gdp_epsilon(math.sqrt(others + price.after(made + more)), limits.delta) <= target:
+            total = others + max(charged, price.after(made + more))
+            if gdp_epsilon(math.sqrt(total), limits.delta) <= target:
                 return more
         return 0
 
@@ -254,7 +262,7 @@ class Ledger:
 
     def rows(self) -> list[Row]:
         """Every row, oldest first."""
-        return [Row(*found) for found in self._connection.execute("SELECT * FROM rows ORDER BY number")]
+        return [Row(*found) for found in self._execute("SELECT * FROM rows ORDER BY number")]
 
     def verify(self) -> int:
         """Walk the chain; returns the number of rows, refuses at the first that does not fit."""
@@ -272,26 +280,47 @@ class Ledger:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, must_exist: bool) -> sqlite3.Connection:
         os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
+            self._check_schema(connection, must_exist)
             connection.execute("PRAGMA synchronous=FULL")
             _turn_to_wal(connection)
             connection.executescript(_SCHEMA)
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
+            connection.close()
             raise DataError(f"ledger {str(self.path)!r} is not a readable ledger: {error}.") from None
+        except DataError:
+            connection.close()
+            raise
         return connection
+
+    def _check_schema(self, connection: sqlite3.Connection, must_exist: bool) -> None:
+        """Somebody else's database, or a ledger of another version, is left as it is."""
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        columns = [column[1] for column in connection.execute("PRAGMA table_info(rows)")]
+        if (tables or must_exist) and columns != [field.name for field in fields(Row)]:
+            raise DataError(
+                f"{str(self.path)!r} is not a ledger of this version of nbafl; it was left as it is."
+            )
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Every statement goes through here: a full disk or a damaged file is one sentence, and nothing leaves."""
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise Refused(f"ledger {str(self.path)!r} cannot be read or written: {error}.") from None
 
     def _next_cost(self, request: Request, price: Price) -> float:
         """mu^2 that one more answer adds; refuses when it would pass a limit."""
         limits = self.limits
         if limits is None:
-            raise Refused("this ledger has no limits yet: set them before the first release.")
+            raise Declined("this ledger has no limits yet: set them before the first release.")
         rows = [row for row in self.rows() if row.kind == "release"]
         answers = [row for row in rows if row.plan == request.plan]
         if answers and request.round < answers[-1].round:
-            raise Refused(
+            raise Declined(
                 f"round {request.round} is over: round {answers[-1].round} of this plan was already answered."
             )
         if len(answers) >= price.most:
@@ -302,9 +331,11 @@ class Ledger:
             raise BudgetSpent(
                 f"the budget is spent: {len(rows)} releases of at most {limits.releases} were made."
             )
-        cost = float(price.after(len(answers) + 1) - price.after(len(answers)))
-        if not (math.isfinite(cost) and cost >= 0 and math.isfinite(price.upload)):
-            raise Refused(f"this release cannot be accounted for: its price is {cost!r}.")
+        total = float(price.after(len(answers) + 1))
+        if not (0 <= total < math.inf and math.isfinite(price.upload)):
+            raise Declined(f"this release cannot be accounted for: its price is {total!r}.")
+        # What all answers cost together is what is charged: those made while L was smaller are made up for.
+        cost = max(0.0, total - sum(row.cost for row in answers))
         epsilon = gdp_epsilon(math.sqrt(sum(row.cost for row in rows) + cost), limits.delta)
         if epsilon > limits.epsilon * (1 + TOLERANCE):
             raise BudgetSpent(
@@ -314,7 +345,7 @@ class Ledger:
         return cost
 
     def _count(self) -> int:
-        return int(self._connection.execute("SELECT COUNT(*) FROM rows").fetchone()[0])
+        return int(self._execute("SELECT COUNT(*) FROM rows")[0][0])
 
     def _append(
         self,
@@ -326,44 +357,33 @@ class Ledger:
         note: str = "",
     ) -> Row:
         request = request or Request("", 0, "")
-        last = self._connection.execute(
-            "SELECT number, hash FROM rows ORDER BY number DESC LIMIT 1"
-        ).fetchone()
-        number, previous = (last[0] + 1, last[1]) if last else (0, "")
-        content = (
-            kind,
-            request.plan,
-            request.round,
-            request.broadcast,
-            upload,
-            cost,
-            cost_upload,
-            note,
-            previous,
-        )
-        row = Row(number, time.time(), *content, hash="")
-        row = Row(**{**asdict(row), "hash": row.expected_hash()})
+        last = self._execute("SELECT number, hash FROM rows ORDER BY number DESC LIMIT 1")
+        number, previous = (last[0][0] + 1, last[0][1]) if last else (0, "")
+        asked = (kind, request.plan, request.round, request.broadcast)
+        row = Row(number, time.time(), *asked, upload, cost, cost_upload, note, previous, hash="")
+        row = replace(row, hash=row.expected_hash())
         marks = ", ".join("?" * len(fields(Row)))
-        self._connection.execute(f"INSERT INTO rows VALUES ({marks})", tuple(asdict(row).values()))
+        self._execute(f"INSERT INTO rows VALUES ({marks})", tuple(asdict(row).values()))
         return row
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All or nothing, alone on the file from the first read on; the anchor follows the commit."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         try:
             yield
             rows = self.rows()
-            self._connection.execute("COMMIT")
+            self._execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # a full disk has rolled it back already
+                self._execute("ROLLBACK")
             raise
         anchor.write(self.anchors, self.path, rows)
 
     def _verify_uploads(self, rows: list[Row]) -> None:
         """The stored bytes are those the last release of their plan was made of."""
         last = {row.plan: row.upload for row in rows if row.kind == "release"}
-        for plan, content in self._connection.execute("SELECT plan, content FROM uploads"):
+        for plan, content in self._execute("SELECT plan, content FROM uploads"):
             if last.get(plan) != _digest(bytes(content)):
                 raise Refused(
                     f"ledger {str(self.path)!r} was tampered with: a stored upload is not the recorded one."
