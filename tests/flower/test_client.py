@@ -99,14 +99,18 @@ def test_the_end_is_a_message_too(tmp_path: Path) -> None:
     client = party(tmp_path)
     assert client.handle(ask(client, kind=MessageType.QUERY, **{wire.END: "finished"})) is None
     assert client.ended == "finished"
+    client.handle(ask(client, kind=MessageType.QUERY, **{wire.END: "\x1b[2J" + "x" * 10**6}))
+    assert client.ended == " [2J" + "x" * 296, "what a server says reaches a terminal"
 
 
 @pytest.mark.parametrize(
     ("config", "kind", "complaint"),
     [
         ({"nbafl-plan": "f" * 64}, "train", "not the one this client agreed to"),
-        ({"nbafl-client": 9}, "train", "client must be between 0 and 1"),
+        ({"nbafl-client": 9}, "train", "client 9 is none of the plan's 2 clients"),
         ({"nbafl-round": "1"}, "train", "must be int"),
+        ({"nbafl-round": 0}, "train", "round 0 is none of the plan's 3 rounds"),
+        ({"nbafl-round": 4}, "train", "round 4 is none of the plan's 3 rounds"),
         ({}, "evaluate", "only training is answered"),
         ({}, "query", "only training is answered"),
         ({}, "train.other", "only training is answered"),
@@ -128,7 +132,8 @@ def test_another_model_than_ones_own_is_refused(tmp_path: Path) -> None:
     message.content["arrays"] = wire.to_record({"evil": np.zeros(3, dtype=np.float32)})
     reply = client.handle(message)
     assert reply is not None
-    assert "the arrays are ['evil']" in reply.error.reason
+    assert reply.error.reason == "the broadcast does not fit this client's model; its own log says why."
+    assert client.releaser.ledger.spent().releases == 0
 
 
 def test_a_failure_quotes_no_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -138,6 +143,15 @@ def test_a_failure_quotes_no_data(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         reply = client.handle(ask(client))
     assert reply is not None
     assert reply.error.reason == "training failed on the client; its own log says why."
+
+
+def test_an_exact_record_count_never_leaves(tmp_path: Path) -> None:
+    """A server that calls this client by the number of a larger one hears no, but not how many records there are."""
+    client = party(tmp_path, sizes=(40, 9000))
+    reply = client.handle(ask(client))
+    assert reply is not None
+    assert "fewer than the 9000 records" in reply.error.reason
+    assert str(RECORDS) not in reply.error.reason
 
 
 def test_once_the_budget_is_spent_the_client_knows(tmp_path: Path) -> None:

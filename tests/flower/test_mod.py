@@ -24,7 +24,7 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from nbafl.errors import UsageError
+from nbafl.errors import DataError, UsageError
 from nbafl.flower import Limits, private, wire
 from nbafl.flower.wire import Instruction
 from nbafl.plan import Plan
@@ -111,7 +111,9 @@ def test_the_same_question_gets_the_same_bytes_and_the_budget_ends() -> None:
     assert again == first[-1]
     assert len(set(first)) == 4
     refused = call(training(), message(5))
-    assert "the plan has 4 rounds" in refused.error.reason
+    assert "round 5 is none of the plan's 4 rounds" in refused.error.reason
+    other = wire.to_record({**MODEL, "layer.bias": np.ones(4)})
+    assert "the plan has 4 rounds" in call(training(), message(4, model=other)).error.reason
 
 
 def test_an_owner_may_be_stricter_than_the_plan() -> None:
@@ -142,9 +144,12 @@ def test_a_broken_broadcast_is_not_trained_on(value: float) -> None:
     assert "broadcast model holds" in call(training(), message(model=model)).error.reason
 
 
-def test_an_exception_says_nothing_about_the_data(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, DataError, wire.Malformed])
+def test_an_exception_says_nothing_about_the_data(
+    caplog: pytest.LogCaptureFixture, kind: type[Exception]
+) -> None:
     def train(_: Message, __: Context) -> Message:
-        raise ValueError("record of Mr Smith is odd")
+        raise kind("record of Mr Smith is odd")
 
     with caplog.at_level(logging.CRITICAL):
         reply = call(train, message())
@@ -161,16 +166,22 @@ def test_an_exception_says_nothing_about_the_data(caplog: pytest.LogCaptureFixtu
     ],
 )
 def test_what_cannot_be_clipped_does_not_leave(content: RecordDict) -> None:
-    reply = call(lambda received, _: Message(content, reply_to=received), message())
-    assert reply.has_error()
-    reply = call(lambda received, _: Message(Error(1, "no"), reply_to=received), message())
-    assert "returned an error" in reply.error.reason
+    for answer in (content, Error(1, "the mean age is 61.5")):
+        reply = call(lambda received, _: Message(answer, reply_to=received), message())  # noqa: B023
+        assert reply.error.reason == "training failed on the client; its own log says why."
 
 
 def test_a_node_without_a_name_has_no_ledger_and_no_answer() -> None:
     assert "has no name" in call(training(), message(), context(other=1)).error.reason
     assert call(training(), message(), context(**{"nbafl-name": "north"})).has_content()
-    assert "letters, digits" in call(training(), message(), context(**{"nbafl-name": "../x"})).error.reason
+    assert call(training(), message(), context(**{"nbafl-name": "../x"})).has_error()
+
+
+def test_where_the_ledger_lies_and_what_is_wrong_with_it_stays_at_home(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "ledger-0.sqlite").write_bytes(b"garbage" * 1000)
+    reply = call(training(), message())
+    assert reply.error.reason == "this client cannot answer; its own log says why."
 
 
 def test_two_clients_have_two_ledgers(tmp_path: Path) -> None:

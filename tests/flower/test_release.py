@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nbafl.errors import Refused, UsageError
-from nbafl.flower.release import Releaser, check_client, reach
+from nbafl.errors import Refused
+from nbafl.flower.release import Releaser, check_client, check_instruction, reach
+from nbafl.flower.wire import Instruction
 from nbafl.plan import Plan
-from nbafl.privacy.ledger import Ledger, Limits, Request
+from nbafl.privacy.ledger import Declined, Ledger, Limits, Request
+from nbafl.privacy.noise import grid_step
 
 SIZE = 40_000
 START = np.full(SIZE, 0.5)
@@ -130,7 +133,57 @@ def test_a_client_with_fewer_records_than_the_plan_counts_on_is_refused() -> Non
     plan = Plan(sizes=(100, 50), sensitivity="paper")
     check_client(plan, 1, 50)
     check_client(Plan(clients=2, sensitivity="client"), 0, 1)
-    with pytest.raises(Refused, match="holds 60 records, but the plan counts on 100"):
-        check_client(plan, 0, 60)
-    with pytest.raises(UsageError, match="client must be between 0 and 1"):
+    with pytest.raises(Declined, match="fewer than the 100 records that the plan counts on") as refusal:
+        check_client(plan, 0, 61)
+    assert "61" not in str(refusal.value), "the server hears this: the exact count stays at home"
+    with pytest.raises(Declined, match="client 2 is none of the plan's 2 clients"):
         check_client(plan, 2, 100)
+
+
+@pytest.mark.parametrize("round", [0, -1, 4, 2**40])
+def test_rounds_the_plan_does_not_have_are_refused(round: int) -> None:
+    plan = Plan(clients=2, rounds=3, sensitivity="client")
+    check_instruction(plan, Instruction(plan.digest(), 3, "ticket", 0), None)
+    with pytest.raises(Declined, match=f"round {round} is none of the plan's 3 rounds"):
+        check_instruction(plan, Instruction(plan.digest(), round, "ticket", 0), None)
+
+
+def test_noise_too_small_for_the_grid_is_refused_before_there_is_any_data(tmp_path: Path) -> None:
+    out = releaser(tmp_path, epsilon=1e15, delta=0.5)
+
+    def never() -> np.ndarray:
+        raise AssertionError("trained: a refusal would now depend on the data")
+
+    with pytest.raises(Declined, match="too small beside its clipping norm 1"):
+        out.answer(ask(), 0, START, never)
+
+
+def test_rounding_at_the_weights_a_server_chose_is_paid_for(tmp_path: Path) -> None:
+    """At weights of 9e5 float64 is coarser than 2 eta G/m = 2e-10: two neighbours may differ by sqrt(d) spacings more."""
+    fields = {"sensitivity": "gradient", "record_clip": 1e-7, "lr": 1.0, "samples": 1000, "local_steps": 1}
+    out = releaser(tmp_path, epsilon=1e-9, delta=1e-9, adversary="curious-server", **fields)
+    start, sensitivity = np.full(SIZE, 9e5), 2 * 1e-7 / 1000
+    noise = out.answer(ask(), 0, start, lambda: start.copy()).astype(np.float64) - start
+    sigma = float(out.noise.sigma_uplink[0])
+    extra = (grid_step(sigma) + 2 * np.spacing(9e5)) * math.sqrt(SIZE) / sensitivity
+    assert 2 * np.spacing(9e5) * math.sqrt(SIZE) > 100 * sensitivity
+    assert abs(noise.std() / (sigma * (1 + extra)) - 1) < 6 / math.sqrt(2 * SIZE)
+
+
+def test_a_ledger_that_was_tampered_with_releases_nothing(tmp_path: Path) -> None:
+    out = releaser(tmp_path)
+    out.answer(ask(), 0, START, far(0.1))
+    with sqlite3.connect(out.ledger.path) as connection:
+        connection.execute("UPDATE rows SET cost = 0 WHERE kind = 'release'")
+    connection.close()
+    with pytest.raises(Refused, match="was tampered with"):
+        Releaser(out.plan, out.ledger)
+
+
+def test_a_full_disk_means_no_upload(tmp_path: Path) -> None:
+    out = releaser(tmp_path)
+    (pages,) = out.ledger._connection.execute("PRAGMA page_count").fetchone()
+    out.ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(Refused, match="disk is full"):
+        out.answer(ask(), 0, START, far(0.1))
+    assert out.ledger.spent().releases == 0

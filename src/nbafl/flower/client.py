@@ -16,14 +16,14 @@ import torch
 from flwr.app import ConfigRecord, Message
 from torch import nn
 
-from nbafl.errors import NbaflError, Refused
 from nbafl.flower import wire
 from nbafl.flower.mod import refusal
-from nbafl.flower.release import Releaser, check_client
-from nbafl.flower.wire import Instruction, Layout
-from nbafl.privacy.ledger import BudgetSpent, Request
+from nbafl.flower.release import Releaser, check_instruction
+from nbafl.flower.wire import Instruction, Layout, Malformed
+from nbafl.privacy.ledger import BudgetSpent, Declined, Request
 from nbafl.protocol import client_batches
 from nbafl.protocol.rules import upload as trained_upload
+
 
 log = logging.getLogger("nbafl")
 
@@ -62,26 +62,21 @@ class Client:
         """The reply to a message; None when the server says that the federation is over."""
         config = message.content.get(wire.CONFIG) if message.has_content() else None
         if isinstance(config, ConfigRecord) and isinstance(config.get(wire.END), str):
-            self.ended = str(config[wire.END])
+            self.ended = wire.printable(str(config[wire.END]))
             return None
         try:
             return self._answer(message)
-        except NbaflError as error:
-            self.spent = str(error) if isinstance(error, BudgetSpent) else None
-            log.warning("refused: %s", error)
-            return refusal(str(error), message)
-        except Exception:
-            log.exception("training failed; nothing was sent.")
-            return refusal("training failed on the client; its own log says why.", message)
+        except Exception as error:
+            if isinstance(error, BudgetSpent):
+                self.spent = str(error)
+            return refusal(error, message)
 
     def _answer(self, message: Message) -> Message:
         if message.metadata.message_type != "train":
-            raise Refused("only training is answered.")
+            raise Declined("only training is answered.")
         instruction = Instruction.read(message.content)
-        if instruction.plan != self.releaser.plan.digest():
-            raise Refused("the server's plan is not the one this client agreed to.")
-        check_client(self.releaser.plan, instruction.client, len(self.y))
-        received = self.layout.read(message.content.get(wire.ARRAYS))
+        check_instruction(self.releaser.plan, instruction, len(self.y))
+        received = self._broadcast(message)
         start = self.layout.vector(received)
         wire.check_broadcast(start)
         request = Request(instruction.plan, instruction.round, wire.digest(received))
@@ -92,6 +87,14 @@ class Client:
         if self.on_answer:
             self.on_answer(instruction.round)
         return reply
+
+    def _broadcast(self, message: Message) -> dict[str, np.ndarray]:
+        """The arrays received; what this client's own model looks like (its classes, its columns) is not told."""
+        try:
+            return self.layout.read(message.content.get(wire.ARRAYS))
+        except Malformed as error:
+            log.warning("the broadcast does not fit this client's model: %s", error)
+            raise Declined("the broadcast does not fit this client's model; its own log says why.") from None
 
     def _train(self, instruction: Instruction, start: np.ndarray) -> np.ndarray:
         seed = secrets.randbits(62)  # the order of minibatches is nobody's business

@@ -38,7 +38,7 @@ class Inbox:
         """The upload as a vector; anything else than a well-formed, sane one is refused."""
         if reply.has_error():
             kind = Refusal if reply.error.code == wire.REFUSED else Malformed
-            raise kind(_printable(reply.error.reason or "no reason given"))
+            raise kind(wire.printable(reply.error.reason or "no reason given"))
         try:
             wire.check_answer(reply.content, instruction)
             vector = self.layout.vector(self.layout.read(reply.content.get(wire.ARRAYS)))
@@ -59,8 +59,3 @@ class Inbox:
         if norm > most:
             raise Malformed(f"its norm {norm:.4g} is above {most:.4g}, all that clipping and noise allow.")
         return norm
-
-
-def _printable(text: str) -> str:
-    """A stranger's sentence, short and without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:300]

@@ -6,7 +6,7 @@ Whatever the app's training function does with the received model, what leaves i
 clipped to C, plus noise, charged to the ledger: the `client` unit, the only one that can be promised around training
 code nobody checked. Metrics, example counts and everything else in the reply stay at home; evaluate and query messages
 are refused, since their answers carry no noise. Any failure becomes a refusal with a fixed sentence, because the text
-of an exception may quote data.
+of an exception may quote data (`Declined` and `Malformed` quote only what the server knows).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 from flwr.app import Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from nbafl.errors import NbaflError, Refused, UsageError
+from nbafl.errors import NbaflError, UsageError
 from nbafl.flower import wire
-from nbafl.flower.release import Releaser, check_client
+from nbafl.flower.release import Releaser, check_instruction
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
-from nbafl.privacy.ledger import Ledger, Limits, Request
+from nbafl.privacy.ledger import Declined, Ledger, Limits, Request
 
 log = logging.getLogger("nbafl")
 
@@ -62,28 +62,28 @@ def private(
                 return _answer(Releaser(agreed, ledger, exposures), message, context, call_next)
             finally:
                 ledger.close()
-        except NbaflError as error:
-            log.warning("refused: %s", error)
-            return refusal(str(error), message)
-        except Exception:
-            log.exception("training failed; nothing was sent.")
-            return refusal("training failed on the client; its own log says why.", message)
+        except Exception as error:
+            return refusal(error, message)
 
     return mod
 
 
-def refusal(reason: str, message: Message) -> Message:
-    """The reply of a client that says no."""
+def refusal(error: Exception, message: Message) -> Message:
+    """The reply of a client that says no: why, if that quotes nothing of its own; else its own log knows."""
+    if isinstance(error, NbaflError):
+        log.warning("refused: %s", error)
+    else:
+        log.error("something went wrong; nothing was sent.", exc_info=error)
+    told = isinstance(error, (Declined, Malformed))
+    reason = str(error) if told else "this client cannot answer; its own log says why."
     return Message(Error(code=wire.REFUSED, reason=reason), reply_to=message)
 
 
 def _answer(releaser: Releaser, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     if message.metadata.message_type.partition(".")[0] != "train":
-        raise Refused("only training is answered: evaluations and queries would leave without noise.")
+        raise Declined("only training is answered: evaluations and queries would leave without noise.")
     instruction = Instruction.read(message.content)
-    if instruction.plan != releaser.plan.digest():
-        raise Refused("the server's plan is not the one this client agreed to.")
-    check_client(releaser.plan, instruction.client, None)
+    check_instruction(releaser.plan, instruction, None)
     received = wire.read_any(message.content.get(wire.ARRAYS))
     layout = Layout.of(received)
     start = layout.vector(received)
@@ -108,7 +108,7 @@ def _train(layout: Layout, message: Message, context: Context, call_next: Client
 def _open_ledger(folder: Path, context: Context) -> Ledger:
     name = context.node_config.get(NAME, context.node_config.get("partition-id"))
     if name is None:
-        raise Refused(
+        raise Declined(
             "this SuperNode has no name, so it has no ledger: start it with --node-config 'nbafl-name=\"NAME\"'."
         )
     return Ledger(folder / f"ledger-{_plain(str(name))}.sqlite")

@@ -14,14 +14,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from nbafl.errors import Refused, UsageError
+from nbafl.errors import NbaflError
+from nbafl.flower.wire import Instruction
 from nbafl.plan import Plan
 from nbafl.privacy import adversary
-from nbafl.privacy.ledger import Ledger, Price, Request
-from nbafl.privacy.noise import SecureGaussian
+from nbafl.privacy.ledger import Declined, Ledger, Price, Request
+from nbafl.privacy.noise import SecureGaussian, largest_coordinate
 from nbafl.protocol import Training, clip
 
 log = logging.getLogger("nbafl")
+
+
+class TrainingFailed(Declined):
+    """Training raised something; what it said may quote data, so it stays in the client's own log."""
+
+    def __init__(self) -> None:
+        super().__init__("training failed on the client; its own log says why.")
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,10 @@ class Reach:
 
     def centre(self, start: np.ndarray) -> np.ndarray:
         return start if self.around_broadcast else np.zeros_like(start)
+
+    def rounding(self, start: np.ndarray) -> float:
+        """How far float64 may be off in a coordinate of vector − centre, for any start a server may send."""
+        return float(np.spacing(np.abs(start).max() + self.radius)) if self.around_broadcast else 0.0
 
     def bound(self, vector: np.ndarray, start: np.ndarray) -> np.ndarray:
         """vector − centre, clipped (Algorithm 1 line 8) in float64 to a hair inside the radius: rounding stays in."""
@@ -56,6 +68,7 @@ class Releaser:
 
     def __init__(self, plan: Plan, ledger: Ledger, exposures: int = 1) -> None:
         """`exposures`: uploads the owner wants to be safe against; the plan's L counts if it is larger."""
+        ledger.verify()
         self.plan, self.ledger = plan, ledger
         self.release, self.noise = plan.release(), plan.noise_scales()
         self.release = replace(
@@ -63,10 +76,6 @@ class Releaser:
         )
         self.adversary = adversary.parse(plan.adversary)
         self.reach = reach(plan.training())
-
-    def check(self, request: Request, client: int) -> None:
-        """Refuse before training what could not be released after it."""
-        self.ledger.check(request, self.price(client))
 
     def answer(
         self, request: Request, client: int, start: np.ndarray, train: Callable[[], np.ndarray]
@@ -78,8 +87,10 @@ class Releaser:
         price = self.price(client)
         self.ledger.check(request, price)
         centre = self.reach.centre(start)
-        offset = self.reach.bound(self._finite(train(), centre), start)
-        noisy = SecureGaussian().add(offset, self._sigma(client), self._sensitivity(client))
+        offset = self.reach.bound(self._finite(_trained(train), centre), start)
+        noisy = SecureGaussian().add(
+            offset, self._sigma(client), self._sensitivity(client), self.reach.rounding(start)
+        )
         # Adding the public centre and rounding to float32 is post-processing of what the noise already hides.
         upload = (noisy + centre).astype(np.float32)
         self.ledger.record(request, upload.tobytes(), price)
@@ -97,7 +108,11 @@ class Releaser:
     def _sigma(self, client: int) -> float:
         sigma = float(self.noise.sigma_uplink[client])
         if not sigma > 0:
-            raise Refused("this plan adds no noise to uploads, so nothing is uploaded.")
+            raise Declined("this plan adds no noise to uploads, so nothing is uploaded.")
+        if self.reach.radius > largest_coordinate(sigma):  # a refusal after training would depend on the data
+            raise Declined(
+                f"this plan's noise {sigma:.3g} is too small beside its clipping norm {self.reach.radius:.3g}."
+            )
         return sigma
 
     def _sensitivity(self, client: int) -> float:
@@ -114,12 +129,34 @@ class Releaser:
         return centre
 
 
+def _trained(train: Callable[[], np.ndarray]) -> np.ndarray:
+    try:
+        return train()
+    except NbaflError as error:
+        log.warning("training failed; nothing was sent: %s", error)
+    except Exception:
+        log.exception("training failed; nothing was sent.")
+    raise TrainingFailed
+
+
+def check_instruction(plan: Plan, instruction: Instruction, records: int | None) -> None:
+    """A client answers the plan it agreed to, in its rounds, as a client whose noise is enough for its own data."""
+    if instruction.plan != plan.digest():
+        raise Declined("the server's plan is not the one this client agreed to.")
+    if not 1 <= instruction.round <= plan.rounds:
+        raise Declined(f"round {instruction.round} is none of the plan's {plan.rounds} rounds.")
+    check_client(plan, instruction.client, records)
+
+
 def check_client(plan: Plan, client: int, records: int | None) -> None:
-    """The number a server gives a client must be one whose noise is enough for this client's own data."""
+    """The number a server gives a client must be one whose noise is enough for this client's own data.
+
+    How many records there are stays at home: the text may be sent to the server.
+    """
     if not 0 <= client < plan.clients:
-        raise UsageError("client", client, f"between 0 and {plan.clients - 1}, the plan's clients")
+        raise Declined(f"client {client} is none of the plan's {plan.clients} clients.")
     if records is not None and plan.weighting == "records" and records < plan.client_sizes[client]:
-        raise Refused(
-            f"this client holds {records} records, but the plan counts on {plan.client_sizes[client]}: its noise "
-            "would be too small."
+        raise Declined(
+            f"this client holds fewer than the {plan.client_sizes[client]} records that the plan counts on from client "
+            f"{client}: its noise would be too small."
         )

@@ -173,6 +173,11 @@ def check_answer(content: RecordDict, expected: Instruction) -> None:
             raise Malformed(f"the reply is for another {name.removeprefix('nbafl-')} than this one.")
 
 
+def printable(text: str) -> str:
+    """A stranger's sentence, short and without control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:300])
+
+
 def _field(config: ConfigRecord, name: str, kind: type) -> Any:
     value = config.get(name)
     if type(value) is not kind:

@@ -45,6 +45,11 @@ def grid_step(sigma: float) -> float:
     return 2.0 ** (math.frexp(sigma)[1] - 1 - SPREAD_BITS)
 
 
+def largest_coordinate(sigma: float) -> float:
+    """What the grid of `sigma` can hold, 2^21 sigma or more: ask before there is any data to refuse."""
+    return LARGEST / 2 * grid_step(sigma)
+
+
 def arithmetic_cost(dimension: int, epsilon: float) -> tuple[float, float]:
     """What finite precision adds to (epsilon, delta) of one release of `dimension` numbers.
 
@@ -78,16 +83,19 @@ class SecureGaussian:
             missing -= len(parts[-1])
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def add(self, vector: np.ndarray, sigma: float, sensitivity: float) -> np.ndarray:
-        """vector + N(0, sigma^2 I) as float64 multiples of the step: (sensitivity/sigma)-GDP."""
+    def add(self, vector: np.ndarray, sigma: float, sensitivity: float, rounding: float = 0.0) -> np.ndarray:
+        """vector + N(0, sigma^2 I) as float64 multiples of the step: (sensitivity/sigma)-GDP.
+
+        `rounding`: by how much arithmetic may have moved a coordinate off the vector that `sensitivity` is about.
+        """
         if not (math.isfinite(sensitivity) and sensitivity > 0):
             raise UsageError("sensitivity", sensitivity, "a positive number")
         step = grid_step(sigma)
         values = np.asarray(vector, dtype=np.float64).ravel()
-        if not np.isfinite(values).all() or (values.size and np.abs(values).max() / step > LARGEST / 2):
-            limit = LARGEST / 2 * step
+        limit = largest_coordinate(sigma)
+        if not np.isfinite(values).all() or (values.size and np.abs(values).max() > limit):
             raise Refused(f"the vector must be finite and below {limit:.3g} (sigma {sigma:.3g}).")
-        widened = 1 + step * math.sqrt(values.size) / sensitivity
+        widened = 1 + (step + 2 * rounding) * math.sqrt(values.size) / sensitivity
         noise = self.integers(sigma / step * widened, values.size)
         return (np.rint(values / step).astype(np.int64) + noise) * step
 
