@@ -12,6 +12,7 @@ import typer
 
 from nbafl.cli import audit as audit_verb
 from nbafl.cli import bench as bench_verb
+from nbafl.cli import help as help_texts
 from nbafl.cli import join as join_verb
 from nbafl.cli import plan as plan_verb
 from nbafl.cli import reproduce as reproduce_verb
@@ -25,21 +26,32 @@ from nbafl.errors import NbaflError
 app = typer.Typer(
     name="nbafl",
     help="Train one model over data that never leaves its owners, and say what an eavesdropper could learn.",
-    epilog="Start with: nbafl run        What would it promise? nbafl plan --epsilon 8 --delta 1e-5",
+    epilog="\b\nStart with:               nbafl run\nWhat would it promise?    nbafl plan --epsilon 8 --delta 1e-5",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-app.command("plan", help=plan_verb.HELP)(plan_verb.plan)
-app.command("run", help=run_verb.HELP)(run_verb.run)
-app.command("reproduce", help=reproduce_verb.HELP)(reproduce_verb.reproduce)
-app.command("audit", help=audit_verb.HELP)(audit_verb.audit)
-app.command("bench", help=bench_verb.HELP)(bench_verb.bench)
-app.command("studio", help=studio_verb.HELP)(studio_verb.studio)
-app.command("serve", help=serve_verb.HELP)(serve_verb.serve)
-app.command("join", help=join_verb.HELP)(join_verb.join)
-app.add_typer(ledger_app, name="ledger")
+VERBS = (
+    ("plan", plan_verb.plan, plan_verb.HELP, "Say how much noise a plan needs and what it guarantees."),
+    ("run", run_verb.run, run_verb.HELP, "Train a federation on this machine; leaves a report."),
+    (
+        "reproduce",
+        reproduce_verb.reproduce,
+        reproduce_verb.HELP,
+        "Make the paper's figures again and judge its claims.",
+    ),
+    ("audit", audit_verb.audit, audit_verb.HELP, "Attack the mechanism and prove how much leaks."),
+    ("bench", bench_verb.bench, bench_verb.HELP, "Measure this machine beside the arithmetic floor."),
+    ("studio", studio_verb.studio, studio_verb.HELP, "Plan, watch and compare in the browser."),
+    ("serve", serve_verb.serve, serve_verb.HELP, "Run a federation of real parties."),
+    ("join", join_verb.join, join_verb.HELP, "Take part in a federation with your own data."),
+)
+"""Each verb with its help, and in one line that fits the list of verbs on a narrow terminal."""
+
+for _name, _verb, _help, _line in VERBS:
+    app.command(_name, help=_help, short_help=_line)(_verb)
+app.add_typer(ledger_app, name="ledger", short_help="Read, check and govern what a client has released.")
 app.add_typer(keys_app, name="keys")
 
 
@@ -51,7 +63,8 @@ def main() -> None:
 def run_command(arguments: list[str]) -> int:
     """Run `nbafl ARGUMENTS` and return the exit code."""
     try:
-        outcome = typer.main.get_command(app).main(arguments, prog_name="nbafl", standalone_mode=False)
+        command = help_texts.readable(typer.main.get_command(app))
+        outcome = command.main(arguments, prog_name="nbafl", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except NbaflError as error:
         return _say(str(error), error.exit_code)
