@@ -24,7 +24,6 @@ from nbafl.privacy.ledger import BudgetSpent, Declined, Request
 from nbafl.protocol import client_batches
 from nbafl.protocol.rules import upload as trained_upload
 
-
 log = logging.getLogger("nbafl")
 
 
