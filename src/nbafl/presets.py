@@ -40,3 +40,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "eval_every": 10,
     },
 }
+
+OF_MNIST = frozenset({"clients", "samples", "features"})
+"""What a preset says about MNIST; with data of your own the files decide, and records are no images."""

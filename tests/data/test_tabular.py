@@ -208,3 +208,24 @@ def test_what_is_written_is_read_back(
     assert (federation.x[:, 1:-1].sum(axis=1) == 1).all()
     assert federation.classes is not None
     assert [federation.classes[i] for i in federation.y] == [row[3] for row in rows]
+
+
+def test_columns_too_large_to_train_on_are_remarked_on_until_they_have_a_public_range(tmp_path: Path) -> None:
+    where = folder(tmp_path, north=NORTH, south=SOUTH)
+    (remark,) = Federation.from_csv(where, target="label").remarks
+    assert "'age'" in remark
+    assert "'income'" not in remark
+    assert f"{where / 'ranges.toml'}, such as age = [0, 100]" in remark
+    (where / "ranges.toml").write_text("age = [0, 100]\n")
+    assert Federation.from_csv(where, target="label").remarks == ()
+
+
+@pytest.mark.parametrize("name", ["blood pressure", 'odd "name"', "größe", "plain_1"])
+def test_the_range_a_remark_suggests_can_be_pasted(tmp_path: Path, name: str) -> None:
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([[name, "label"], ["-77", "yes"], ["3", "no"]])
+    (remark,) = Federation.from_csv(tmp_path, target="label").remarks
+    (tmp_path / "ranges.toml").write_text(remark.split("such as ")[1].split(", from")[0])
+    federation = Federation.from_csv(tmp_path, target="label")
+    assert federation.remarks == ()
+    assert federation.client(0)[0].tolist() == [[0.0], [pytest.approx(0.03)]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from nbafl.errors import DataError, UsageError
-from nbafl.presets import PRESETS
+from nbafl.presets import OF_MNIST, PRESETS
 
 if TYPE_CHECKING:
     from nbafl.data.federation import Federation
@@ -34,47 +34,70 @@ PLAN_OPTIONS: dict[str, Any] = {
     "rounds": _option(int, "T, aggregations. [25]", _WHO),
     "samples": _option(int, "Records of each client. [100]", _WHO),
     "sizes": _option(
-        str, "A file with one number of records per line, for unequal clients.", _WHO, metavar="FILE"
+        str, "A file with one number of records per line, for unequal clients. [equal]", _WHO, metavar="FILE"
     ),
     "dataset": _option(
-        str, "mnist, or a folder with one CSV file per client. [mnist]", _WHO, metavar="mnist|DIR"
+        str,
+        "mnist, or a folder with one CSV file per client and public ranges of its numbers in ranges.toml. [mnist]",
+        _WHO,
+        metavar="mnist|DIR",
     ),
-    "target": _option(str, "Column to predict, for a folder of CSV files.", _WHO, metavar="COLUMN"),
-    "test": _option(str, "CSV file with test records.", _WHO, metavar="FILE"),
-    "partition": _option(str, "iid, dirichlet:ALPHA or shards:S. [iid]", _WHO),
-    "features": _option(str, "raw or scattering. [raw]", _WHO),
-    "epsilon": _option(float, "Privacy loss claimed. [50]", _PRIVACY),
-    "delta": _option(float, "Probability that the bound may fail. [0.01]", _PRIVACY),
+    "target": _option(str, "Column to predict; needed for a folder of CSV files.", _WHO, metavar="COLUMN"),
+    "test": _option(
+        str, "CSV file with test records, for a folder of CSV files. [none]", _WHO, metavar="FILE"
+    ),
+    "partition": _option(str, "How MNIST is dealt out: iid, dirichlet:ALPHA or shards:S. [iid]", _WHO),
+    "features": _option(str, "What the model sees of a record: raw or scattering. [raw]", _WHO),
+    "epsilon": _option(float, "Privacy loss claimed; smaller protects more. [50]", _PRIVACY),
+    "delta": _option(float, "Probability that the bound epsilon may fail. [0.01]", _PRIVACY),
     "exposures": _option(int, "L, uploads of each client an outsider may see. [1]", _PRIVACY),
-    "calibration": _option(str, "paper, separate or exact. [exact]", _PRIVACY),
+    "calibration": _option(
+        str, "How noise follows from epsilon: paper, separate or exact. [exact]", _PRIVACY
+    ),
     "adversary": _option(
         str,
         "Whom exact noise is made for: eavesdropper, eavesdropper-spread, targeted, broadcast, curious-server or "
         "colluders:COUNT. [eavesdropper]",
         _PRIVACY,
     ),
-    "sensitivity": _option(str, "paper (conditional), proximal, gradient or client. [paper]", _PRIVACY),
+    "sensitivity": _option(
+        str,
+        "How far a record can move an upload: paper (conditional), proximal, gradient or client. [paper]",
+        _PRIVACY,
+    ),
     "clip": _option(float, "C, norm of the weights, or of the update under client. [10]", _PRIVACY),
     "record_clip": _option(float, "G, norm of each record's gradient, under gradient. [1]", _PRIVACY),
-    "feature_norm": _option(float, "R, norm bound of (features, 1) of each record.", _PRIVACY),
-    "tolerance": _option(float, "Gradient norm the local problem is solved to, under proximal.", _PRIVACY),
-    "adjacency": _option(str, "replace or drop. [replace]", _PRIVACY),
+    "feature_norm": _option(
+        float, "R, norm bound of (features, 1) of each record; needed under proximal. [none]", _PRIVACY
+    ),
+    "tolerance": _option(
+        float, "Gradient norm the local problem is solved to, under proximal. [none: local steps]", _PRIVACY
+    ),
+    "adjacency": _option(
+        str, "What neighbours differ by: replace, or drop (under client). [replace]", _PRIVACY
+    ),
     "noise": Annotated[
         bool | None,
-        typer.Option("--noise/--no-noise", help="Noise on or off; clipping stays.", rich_help_panel=_PRIVACY),
+        typer.Option(
+            "--noise/--no-noise", help="Noise on or off; clipping stays. [on]", rich_help_panel=_PRIVACY
+        ),
     ],
     "model": _option(str, "mlp, softmax or package.module:factory. [mlp]", _TRAINING),
     "local_steps": _option(int, "Optimiser steps of a client in a round. [5; 1 under gradient]", _TRAINING),
-    "lr": _option(float, "Step size. [0.1]", _TRAINING),
+    "lr": _option(float, "Step size of the local optimiser. [0.1]", _TRAINING),
     "mu": _option(float, "Weight of the proximal term. [0.01]", _TRAINING),
     "batch": _option(int, "Records of a local step. [all]", _TRAINING),
-    "server_momentum": _option(float, "Momentum of the server. [0]", _TRAINING),
+    "server_momentum": _option(
+        float, "Momentum of the server, after the noise, 0 to below 1. [0]", _TRAINING
+    ),
     "seed": _option(int, "Seed of split, weights, draws and noise. [0]", _TRAINING),
-    "device": _option(str, "cpu, cuda or auto. [auto]", _TRAINING),
-    "engine": _option(str, "auto, dual, plain or vmap. [auto]", _TRAINING),
+    "device": _option(str, "Where to compute: cpu, cuda or auto. [auto]", _TRAINING),
+    "engine": _option(
+        str, "How to compute, with the same result: auto, dual, plain or vmap. [auto]", _TRAINING
+    ),
     "eval_every": _option(int, "Rounds between evaluations. [1]", _TRAINING),
-    "preset": _option(str, "Start from a named setting: " + " or ".join(PRESETS) + ".", _OUTPUT),
-    "config": _option(str, "Start from a plan file.", _OUTPUT, metavar="plan.toml"),
+    "preset": _option(str, "Start from a named setting: " + " or ".join(PRESETS) + ". [none]", _OUTPUT),
+    "config": _option(str, "Start from a plan file. [none]", _OUTPUT, metavar="plan.toml"),
 }
 
 
@@ -107,7 +130,11 @@ def plan_fields(given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("preset", preset, "one of " + ", ".join(PRESETS))
     if "sizes" in given:
         given["sizes"] = read_sizes(given["sizes"])
-    return {**PRESETS.get(preset, {}), **(read_toml(config) if config else {}), **given}
+    chosen = {**(read_toml(config) if config else {}), **given}
+    start = PRESETS[preset] if preset is not None else {}
+    if chosen.get("dataset", "mnist") != "mnist":
+        start = {name: value for name, value in start.items() if name not in OF_MNIST}
+    return {**start, **chosen}
 
 
 def plan_and_federation(given: dict[str, Any]) -> tuple[Plan, Federation]:
@@ -142,6 +169,15 @@ def _with_found_sizes(fields: dict[str, Any], sizes: list[int]) -> dict[str, Any
         )
     if list(fields.get("sizes") or sizes) != sizes:
         raise UsageError("sizes", fields["sizes"], f"what the files in {fields['dataset']!r} hold ({sizes})")
+    samples = fields.get("samples")
+    if samples is not None and "sizes" not in fields and set(sizes) != {samples}:
+        raise UsageError(
+            "samples", samples, f"unset: the files in {fields['dataset']!r} hold {sizes} records"
+        )
+    if fields.get("partition", "iid") != "iid":
+        raise UsageError(
+            "partition", fields["partition"], "unset for a folder of CSV files, which says who has what"
+        )
     return {**fields, "clients": len(sizes), "sizes": tuple(sizes)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +38,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     plan, federation, folder = _what_to_run(given, out, resume)
+    for remark in federation.remarks:
+        print(f"Note: {remark}", file=sys.stderr)
     finished = _with_progress(plan, federation, folder, resume is not None, quiet=as_json)
     if as_json:
         print(json.dumps(finished.summary(), indent=2, allow_nan=False))

@@ -66,6 +66,8 @@ class Federation:
     """One name per client (the file's name where it came from a file)."""
     classes: tuple[str, ...] | None = None
     """Names of the classes where the data had names."""
+    remarks: tuple[str, ...] = ()
+    """What the owner of the data should know before training, as sentences."""
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -276,7 +278,8 @@ class Federation:
             outputs=1 if schema.classes is None else len(schema.classes),
             names=[table.path.stem for table in tables],
         )
-        return replace(federation, classes=schema.classes)
+        remarks = tabular.remarks(tables, schema, Path(folder))
+        return replace(federation, classes=schema.classes, remarks=remarks)
 
     @classmethod
     def from_datasets(
@@ -382,6 +385,8 @@ def _gather(data: Any, name: str) -> tuple[Any, Any]:
         return tensors[0], tensors[1]
     try:
         items = [data[row] for row in range(len(data))]
+        if not items:
+            raise DataError(f"There are no records in {name}; every client needs at least one.")
         return np.stack([np.asarray(x) for x, _ in items]), np.array([np.asarray(y) for _, y in items])
     except (TypeError, ValueError, KeyError) as error:
         raise DataError(

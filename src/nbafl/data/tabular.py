@@ -12,7 +12,9 @@ scaled by public ranges the user gives (`scale`, or a file ranges.toml in the fo
 from __future__ import annotations
 
 import csv
+import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 FEW = 20
 """Whole-number targets with at most this many different values are classes."""
 RANGES_FILE = "ranges.toml"
+TAME = 10.0
+"""Features beyond this without a public range are remarked on: a step size made for features near 1 fails on them."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 Ranges = Mapping[str, Sequence[float]]
@@ -163,6 +167,29 @@ def _check_missing(table: Table) -> None:
     if found:
         record, name = min(found)
         raise DataError(f"The value of {name!r} is missing in {table.place(record)}.")
+
+
+def remarks(tables: Sequence[Table], schema: Schema, folder: Path) -> tuple[str, ...]:
+    """What the owner of the data should know before training: columns too large to train on as they are."""
+    scaled = {name for name, _, _ in schema.scale}
+    wild = [
+        name
+        for name, categories in schema.columns
+        if categories is None
+        and name not in scaled
+        and any(np.abs(_numbers(table, name)).max() > TAME for table in tables)
+    ]
+    if not wild:
+        return ()
+    return (
+        f"Numbers beyond {TAME:g} in the column{'s' if len(wild) > 1 else ''} {_listed(wild)} have no public range and are "
+        f"used as they are, which training rarely survives; write ranges into {folder / RANGES_FILE}, such as "
+        f"{_toml_key(wild[0])} = [0, 100], from what is known in public, not from the data.",
+    )
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
 def read_ranges(path: Path) -> dict[str, Any]:
