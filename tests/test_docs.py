@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nbafl.plan import Plan
 
 ROOT = Path(__file__).parent.parent
@@ -18,11 +20,14 @@ def test_the_reference_names_every_field_of_a_plan():
         assert re.search(rf"\b{name}\b", text), name
 
 
-def test_the_readmes_python_runs_as_written(tmp_path):
-    snippet = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+@pytest.mark.parametrize(
+    ("page", "prints"), [("README.md", "report.html"), ("docs/howto-data.md", "'delta': 1e-05")]
+)
+def test_python_in_the_docs_runs_as_written(tmp_path, page, prints):
+    snippet = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL).group(1)
     outcome = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True)
     assert outcome.returncode == 0, outcome.stderr
-    assert "report.html" in outcome.stdout
+    assert prints in outcome.stdout
 
 
 def test_links_between_documents_lead_somewhere():
