@@ -15,7 +15,7 @@ from nbafl.data.federation import Federation
 from nbafl.protocol import Training, client_batches, flatten, train_locally
 from nbafl.protocol import draw as draw_participants
 from nbafl.simulation import Job, Simulator, build
-from nbafl.simulation.features import DenseFeatures, SparseFeatures
+from nbafl.simulation.features import DenseBlock, DenseFeatures, SparseBlock, SparseFeatures
 from nbafl.simulation.graphed import GraphedDualEngine, Recordings
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -127,6 +127,21 @@ def test_engines_agree_on_digits(dtype: torch.dtype, kind: type, batch: int | No
         features = simulator.engine.roster.features if engine == "dual" else simulator.engine.features
         assert isinstance(features, kind)
         close(simulator.vector, expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("samples", "block"), [(4, DenseBlock), (20, SparseBlock)])
+def test_drawn_clients_are_multiplied_alone_only_where_that_pays(samples: int, block: type) -> None:
+    """Sparse products of single clients where they are large enough, one dense product of the team where not."""
+    federation = Federation.mnist(clients=30, samples=samples, seed=5)
+    job = Job(Training(steps=4, mu=0.5, clip=9.45), rounds=1, per_round=9)
+    model = build("mlp", federation.shape, 10, 3)
+    simulator = Simulator(federation, model, job, "cpu", "dual")
+    simulator.step()
+    clients = draw_participants(0, 1, 30, 9)
+    roster = simulator.engine.roster
+    assert isinstance(roster.features, SparseFeatures)
+    assert isinstance(roster.teams(clients)[0].features, block)
+    close(simulator.vector, reference(federation, model, job, clients), 1e-5)
 
 
 @pytest.mark.parametrize(("per_round", "batch"), [(None, None), (None, 9), (3, None), (3, 9)])

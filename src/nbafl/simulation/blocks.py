@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nbafl.simulation.crew import LANES
 from nbafl.simulation.features import Block, Features
-from nbafl.simulation.gram import Grams, reach
+from nbafl.simulation.gram import Grams, kept, reach
 from nbafl.simulation.records import Records, Rows
 
 WASTE = 1.25
@@ -91,7 +91,7 @@ class Team:
     @cached_property
     def _gram(self) -> tuple[Tensor, Tensor]:
         if self._grams is not None:
-            return self._grams.of(self.clients, self.features)
+            return self._grams.of(self.clients)
         gram = self.features.gram()
         return gram, reach(gram)
 
@@ -110,7 +110,10 @@ class Roster:
     def __init__(self, records: Records, features: Features, limit: int) -> None:
         self.records, self.features, self.limit = records, features, limit
         self._everyone: list[Team] | None = None
-        self._grams = Grams(records)
+
+    @cached_property
+    def _grams(self) -> Grams | None:
+        return Grams(self.records, self.features) if kept(self.records) else None
 
     def teams(self, clients: np.ndarray | None) -> list[Team]:
         """The teams of the given participants; None: of everyone."""

@@ -1,4 +1,8 @@
-"""Gram matrices G_i = X_i X_i', made when a client first takes part and kept while memory allows."""
+"""Gram matrices G_i = X_i X_i', made when a client first takes part and kept while memory allows.
+
+A kept matrix is computed from its client's rows alone, never padded to the team in which the client was first met: the
+last bits of a matrix product depend on its shape, and a resumed or batched run meets clients in other teams.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +10,70 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbafl.simulation.features import Block
+from nbafl.simulation.features import Features
 from nbafl.simulation.records import Records, distinct
 
 LIMIT_BYTES = 2**30
-OVERHEAD_BYTES = 4096
+WORTH_KEEPING = 16
+"""Records a client: below, a Gram matrix is made in the time it takes to find it."""
+
+
+def kept(records: Records) -> bool:
+    """Whether the Gram matrices of all clients are worth keeping, and fit."""
+    sizes = distinct(records.data.sizes).astype(np.float64)
+    square = float(np.square(sizes).mean())
+    bytes_each = torch.finfo(records.dtype).bits // 8 * square
+    return square >= WORTH_KEEPING**2 and records.data.clients * bytes_each <= LIMIT_BYTES
 
 
 class Grams:
     """The Gram matrices of single clients, for rounds whose teams differ."""
 
-    def __init__(self, records: Records) -> None:
-        sizes, itemsize = records.data.sizes, torch.finfo(records.dtype).bits // 8
-        square = float(np.square(distinct(sizes), dtype=np.float64).mean())
-        total = len(sizes) * (itemsize * square + OVERHEAD_BYTES)
-        self._keep, self._sizes = total <= LIMIT_BYTES, sizes
-        self._held: dict[int, tuple[Tensor, Tensor]] = {}
+    def __init__(self, records: Records, features: Features) -> None:
+        self._records, self._features = records, features
+        self._sizes = np.ascontiguousarray(records.data.sizes)
+        self._known = np.zeros(len(self._sizes), dtype=bool)
+        self._reach = torch.empty(len(self._sizes), dtype=records.dtype, device=records.device)
+        self._place = np.empty(len(self._sizes), dtype=np.int64)
+        """Where a client's matrix lies among those of its size."""
+        self._held: dict[int, Tensor] = {}
+        for size, same in _by_size(self._sizes):
+            self._place[same] = np.arange(len(same))
+            self._held[size] = self._reach.new_empty(len(same), size, size)
 
-    def of(self, clients: np.ndarray, features: Block) -> tuple[Tensor, Tensor]:
-        """G of the given clients, (B, m, m), and the reach of each, (B,)."""
-        held = [self._held.get(client) for client in clients.tolist()] if self._keep else [None]
-        if all(part is not None for part in held):
-            return _assemble([part for part in held if part is not None])
-        gram = features.gram()
-        reaches = reach(gram)
-        if self._keep:
-            for client, own, far in zip(clients.tolist(), gram, reaches, strict=True):
-                size = int(self._sizes[client])
-                self._held[client] = own[:size, :size].clone(), far
-        return gram, reaches
+    def of(self, clients: np.ndarray) -> tuple[Tensor, Tensor]:
+        """G of the given clients, (B, m, m), padded to the largest, and the reach of each, (B,)."""
+        missing = clients[~self._known[clients]]
+        if len(missing):
+            self._make(missing)
+        groups = _by_size(self._sizes[clients])
+        largest = groups[-1][0]
+        if len(groups) == 1:
+            return self._picked(largest, clients), self._reach[clients]
+        padded = self._reach.new_zeros(len(clients), largest, largest)
+        for size, same in groups:
+            padded[same, :size, :size] = self._picked(size, clients[same])
+        return padded, self._reach[clients]
+
+    def _picked(self, size: int, clients: np.ndarray) -> Tensor:
+        place = torch.as_tensor(self._place[clients], device=self._reach.device)
+        return self._held[size].index_select(0, place)
+
+    def _make(self, clients: np.ndarray) -> None:
+        """Runs in several threads at once: two that make the same client's matrix write the same bits."""
+        for size, same in _by_size(self._sizes[clients]):
+            group = clients[same]
+            gram = self._features.gather(self._records.rows(group).index).gram()
+            self._held[size][self._place[group]] = gram
+            self._reach[group] = reach(gram)
+        self._known[clients] = True
 
 
-def _assemble(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    reaches = torch.stack([far for _, far in parts])
-    sizes = [len(gram) for gram, _ in parts]
-    if min(sizes) == max(sizes):
-        return torch.stack([gram for gram, _ in parts]), reaches
-    padded = parts[0][0].new_zeros(len(parts), max(sizes), max(sizes))
-    for into, (gram, _) in zip(padded, parts, strict=True):
-        into[: len(gram), : len(gram)] = gram
-    return padded, reaches
+def _by_size(sizes: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Every size, growing, and the positions that have it."""
+    order = np.argsort(sizes, kind="stable")
+    values, first = np.unique(sizes[order], return_index=True)
+    return list(zip(values.tolist(), np.split(order, first[1:]), strict=True))
 
 
 def reach(gram: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ TEST_PIECES = {"cpu": 16, "cuda": 1}
 SPARSE_PRICE = 2.1
 """Time of one multiplication in a sparse product, relative to one in a dense product (measured)."""
 KEPT_RECORDS = 2_000_000
-"""Copies of the features (sparse, or without empty columns) are made for at most so many training records."""
+"""Copies of the features (sparse, or without empty columns) are made for at most so many training records, and only where
+clients do not share records: those of a population would be copied again and again."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Setting:
         if network is None:
             return cls(records, None, None, 1.0, [])
         kind, matrix = records.device.type, records.x.flatten(1)
-        kept = distinct(records.data.sizes).mean() * records.data.clients <= KEPT_RECORDS
+        held = distinct(records.data.sizes).mean() * records.data.clients
+        kept = held <= min(KEPT_RECORDS, len(matrix))
         share = density(matrix)
         sparse = kept and kind == "cpu" and records.dtype == torch.float32 and share < SPARSE_BELOW
         features: Features
