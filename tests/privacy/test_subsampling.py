@@ -83,6 +83,17 @@ def test_without_a_secret_it_is_plain_composition(mu: float, rounds: int) -> Non
         assert losses.get_epsilon_for_delta(delta) == pytest.approx(exact, rel=1e-4)
 
 
+@pytest.mark.parametrize("delta", [1e-12, 1e-11, 1e-9])
+def test_rounding_over_many_rounds_understates_nothing(delta: float) -> None:
+    """A draw that leaves out one of 100,000: what ten thousand rounds spend is known to 1e-5 by plain composition."""
+    release = client_release(100_000, 99_999, 10_000)
+    noise = Noise(np.zeros(100_000), 2 / (99_999 * 0.05))
+    truth = gdp_epsilon(0.05 * math.sqrt(10_000), delta)
+    assert subsampling.epsilon(release, noise, adversary.BROADCAST, delta) >= truth * (1 - 2e-5)
+    assert subsampling.delta(release, noise, adversary.BROADCAST, truth) >= delta * (1 - 1e-3)
+    assert subsampling.delta(release, noise, adversary.BROADCAST, 2 * truth) >= 0
+
+
 def hockey_stick(first: np.ndarray, second: np.ndarray, width: float, epsilon: float) -> float:
     return float(np.sum(np.maximum(0.0, first - math.exp(epsilon) * second)) * width)
 
@@ -164,6 +175,20 @@ def test_calibration_is_inverse(adjacency: str, which: adversary.Adversary) -> N
     noise = calibrate("exact", release, 2.0, 1e-5, which)
     assert accounting.epsilon_spent(release, noise, which, 1e-5) == pytest.approx(2.0, rel=1e-6)
     assert accounting.delta_spent(release, noise, which, 2.0) == pytest.approx(1e-5, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("clients", "per_round", "rounds", "epsilon"), [(10_000, 1053, 5, 0.89), (7, 5, 25, 1.97)]
+)
+def test_calibration_never_ends_on_the_wrong_side(
+    clients: int, per_round: int, rounds: int, epsilon: float
+) -> None:
+    """At a tiny δ the composed loss is rough in its last digits: the noise must still be worth what was asked for."""
+    release = client_release(clients, per_round, rounds)
+    for which in (adversary.BROADCAST, adversary.colluders(1)):
+        noise = calibrate("exact", release, epsilon, 1e-12, which)
+        spent = accounting.epsilon_spent(release, noise, which, 1e-12)
+        assert epsilon * (1 - 1e-4) <= spent <= epsilon * (1 + 1e-9)
 
 
 def test_who_is_amplified() -> None:

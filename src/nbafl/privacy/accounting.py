@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from nbafl.errors import UsageError
@@ -69,7 +69,24 @@ def log_mixture_delta(log_weights: np.ndarray, mu: np.ndarray, epsilon: float) -
     """ln Σ_r Bin(r; T, q)·δ(ε; μ_r); 0 as soon as some number of participations is not protected at all."""
     if np.isinf(mu).any():
         return 0.0
-    return min(0.0, float(logsumexp(log_weights + log_gdp_delta(epsilon, mu))))
+    return min(0.0, float(_log_mean(log_weights, log_gdp_delta(epsilon, mu))))
+
+
+def log_mixture_slope(
+    log_weights: np.ndarray, mu: np.ndarray, epsilon: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each row of μ: `log_mixture_delta`, and how fast it falls as all μ_r shrink by e^{−x}: ∂δ/∂μ = φ(ε/μ − μ/2)."""
+    log_delta = np.minimum(-1e-300, _log_mean(log_weights, log_gdp_delta(epsilon, mu)))
+    with np.errstate(divide="ignore"):
+        log_change = np.log(mu) - (epsilon / mu - mu / 2) ** 2 / 2 - math.log(2 * math.pi) / 2
+    return log_delta, -np.exp(_log_mean(log_weights, log_change) - log_delta)
+
+
+def _log_mean(log_weights: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """ln Σ_r e^{log_weight + log} over the last axis."""
+    terms = log_weights + logs
+    largest = terms.max(axis=-1, keepdims=True)
+    return np.asarray(np.log(np.exp(terms - largest).sum(axis=-1)) + largest[..., 0])
 
 
 def mixture_epsilon(log_weights: np.ndarray, mu: np.ndarray, delta: float) -> float:

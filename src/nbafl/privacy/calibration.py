@@ -83,15 +83,20 @@ def separate(release: Release, epsilon: float, delta: float) -> Noise:
         missing = needed - float(np.sum((release.weights * sigma_uplink) ** 2))
         return Noise(sigma_uplink, math.sqrt(missing) if missing > 1e-12 * needed else 0.0)
 
-    def excess(sigma: float) -> float:
-        return accounting.delta_spent(release, Noise(sigma_uplink, sigma), BROADCAST, epsilon) - delta
+    present = Noise(sigma_uplink, 0.0).aggregate(release)
 
-    if excess(0.0) <= 0:
+    def server(log_aggregate: float) -> Noise:
+        return Noise(sigma_uplink, math.sqrt(max(0.0, math.exp(2 * log_aggregate) - present**2)))
+
+    def spent(log_aggregate: float) -> float:
+        return accounting.delta_spent(release, server(log_aggregate), BROADCAST, epsilon)
+
+    if spent(math.log(present)) <= delta:
         return Noise(sigma_uplink, 0.0)
-    high = float(sigma_uplink.max())
-    while excess(high) > 0:
-        high *= 2
-    return Noise(sigma_uplink, float(brentq(excess, 0.0, high, xtol=1e-12 * high)))
+    high = math.log(max(present, exact(release, epsilon, delta, BROADCAST).aggregate(release))) + 1e-9
+    while spent(high) > delta:  # clients that differ may need more than the noise made for them
+        high += 0.25
+    return server(_least(spent, delta, high))
 
 
 def exact(release: Release, epsilon: float, delta: float, adversary: Adversary) -> Noise:
@@ -170,61 +175,106 @@ def _exact_drawn(release: Release, epsilon: float, delta: float, adversary: Adve
         allowed = f"below {drawn:.6g}, the chance that a client is drawn at all, or no noise would be needed"
         raise UsageError("delta", delta, allowed)
     unit = downlink(release.uplink, release.weights) * release.clients / release.per_round
-
-    def noise_at(ratio: float) -> Noise:
-        return _scaled(release, epsilon, delta, adversary, Noise(release.uplink, unit * math.sqrt(ratio)))
-
     if adversary.colluders:
         return _scaled(release, epsilon, delta, adversary, Noise(np.zeros(release.clients), unit))
     if adversary.others == "none":
-        return noise_at(0.0)
-    ratio = _minimise(
-        lambda log: noise_at(math.expm1(log)).aggregate(release), math.log1p(10 * release.clients)
-    )
-    return noise_at(math.expm1(ratio))
+        return _scaled(release, epsilon, delta, adversary, Noise(release.uplink, 0.0))
+    participations, log_weights = accounting.participation_weights(release)
+    nearby: float | None = None  # the scale found last is where the next search starts
+
+    def shape(log_ratio: float) -> Noise:
+        return Noise(release.uplink, unit * math.sqrt(math.expm1(log_ratio)))
+
+    def aggregates(log_ratios: np.ndarray) -> np.ndarray:
+        nonlocal nearby
+        shapes = [shape(float(log_ratio)) for log_ratio in log_ratios]
+        mu = np.sqrt([adversary.costs(release, each, participations) for each in shapes])
+        scales = _log_scales(log_weights, mu, epsilon, delta, nearby)
+        found = np.array([each.aggregate(release) for each in shapes]) * np.exp(scales)
+        nearby = float(scales[np.argmin(found)])
+        return found
+
+    best = _minimise(aggregates, math.log1p(10 * release.clients))
+    return _scaled(release, epsilon, delta, adversary, shape(best))
 
 
 def _scaled(release: Release, epsilon: float, delta: float, adversary: Adversary, shape: Noise) -> Noise:
     """The smallest multiple of a noise that holds the adversary to (ε, δ)."""
     log_weights, mu = accounting.participation_costs(release, shape, adversary)
-    log_delta = math.log(delta)
-
-    def public_excess(log_scale: float) -> float:
-        return accounting.log_mixture_delta(log_weights, mu * math.exp(-log_scale), epsilon) - log_delta
-
-    # All T participations bound the scale from above; from there it only goes down.
-    high = math.log(float(mu.max()) / gdp_mu(epsilon, delta)) + 1e-9
-    scale = _root_below(public_excess, high, 1e-13)
+    scale = float(_log_scales(log_weights, mu[None], epsilon, delta)[0])
     if subsampling.amplifies(release, shape, adversary):
 
-        def secret_excess(log_scale: float) -> float:
-            spent = accounting.delta_spent(release, _multiple(shape, math.exp(log_scale)), adversary, epsilon)
-            return math.log(max(spent, 1e-300)) - log_delta
+        def spent(log_scale: float) -> float:
+            return accounting.delta_spent(release, _multiple(shape, math.exp(log_scale)), adversary, epsilon)
 
-        scale = _root_below(secret_excess, scale + 1e-9, 1e-9)
+        scale = _least(spent, delta, scale + 1e-9)
     return _multiple(shape, math.exp(scale))
+
+
+def _log_scales(
+    log_weights: np.ndarray, mu: np.ndarray, epsilon: float, delta: float, start: float | None = None
+) -> np.ndarray:
+    """For each row of μ_r the x at which Σ_r Bin(r; T, q)·δ(ε; μ_r·e^{−x}) = δ, all rows at once.
+
+    ln ln(1/δ) is nearly straight in x (of slope 2 where δ is small), so Newton's method needs few steps; a bracket
+    catches it where the line bends.
+    """
+    low = np.full(len(mu), -np.inf)
+    high = (
+        np.log(mu.max(axis=1) / gdp_mu(epsilon, delta)) + 1e-9
+    )  # enough noise for T participations is enough
+    x = high if start is None else np.minimum(start, high)
+    likely = log_weights > math.log(delta) - 40  # all others together add less than 1e-13 of δ
+    log_weights, mu = log_weights[likely], mu[:, likely]
+    for _ in range(100):
+        log_delta, slope = accounting.log_mixture_slope(log_weights, mu * np.exp(-x)[:, None], epsilon)
+        excess = _log_log(delta) - np.log(-log_delta)
+        low, high = np.where(excess > 0, x, low), np.where(excess > 0, high, x)
+        newton = x + excess * log_delta / slope
+        near = excess < 0.5  # beyond, where little noise is left, the line is steep and curved
+        done = near & (np.abs(newton - x) < 1e-13)
+        if done.all():
+            break
+        middle = np.where(np.isinf(low), high - 1, (low + high) / 2)
+        following = np.where(near & (low < newton) & (newton < high), newton, middle)
+        x = np.where(done, x, following)
+    return x
 
 
 def _multiple(noise: Noise, scale: float) -> Noise:
     return Noise(noise.sigma_uplink * scale, noise.sigma_downlink * scale)
 
 
-def _root_below(excess: Callable[[float], float], high: float, tolerance: float) -> float:
-    """The root of a decreasing function that is not positive at `high`."""
+def _least(spent: Callable[[float], float], delta: float, high: float) -> float:
+    """The least x, to 1e-9, at which a decreasing δ(x) does not exceed δ; it does not at `high`."""
+
+    def excess(x: float) -> float:
+        return _log_log(delta) - _log_log(min(max(spent(x), 1e-300), 1 - 1e-15))
+
     step = 0.25
     low = high - step
     while excess(low) <= 0:
         high, step = low, 2 * step
         low = high - step
-    return float(brentq(excess, low, high, xtol=tolerance))
+    root = float(brentq(excess, low, high, xtol=1e-9))
+    more = 1e-9
+    while excess(root) > 0:  # δ(x) is rough in its last digits: end where it is met
+        root, more = root + more, 2 * more
+    return root
 
 
-def _minimise(function: Callable[[float], float], high: float) -> float:
+def _log_log(delta: float) -> float:
+    return math.log(-math.log(delta))
+
+
+def _minimise(function: Callable[[np.ndarray], np.ndarray], high: float) -> float:
     """The minimiser over [0, high]: a coarse grid finds the valley, a bounded search its floor."""
     grid = np.linspace(0.0, high, 9)
-    values = [function(float(point)) for point in grid]
+    values = function(grid)
     lowest = int(np.argmin(values))
     bounds = (float(grid[max(0, lowest - 1)]), float(grid[min(8, lowest + 1)]))
     # The function is flat at its minimum: 1e-5 here is about 1e-10 in σ_A.
-    best = minimize_scalar(function, bounds=bounds, method="bounded", options={"xatol": 1e-5})
+    best = minimize_scalar(
+        lambda x: float(function(np.array([x]))[0]), bounds=bounds, method="bounded", options={"xatol": 1e-5}
+    )
     return float(best.x) if best.fun < values[lowest] else float(grid[lowest])
