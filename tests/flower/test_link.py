@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import json
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -21,7 +23,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
-from nbafl.errors import NbaflError, Refused
+from nbafl.errors import DataError, NbaflError, Refused
 from nbafl.flower import keys
 from nbafl.flower.grid import UNREADABLE, check_sizes
 from nbafl.flower.link import Link
@@ -89,7 +91,7 @@ def answering(
 
 
 def online(place: Place, count: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(set(place.link.grid.get_node_ids())) != count:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -132,6 +134,111 @@ def test_an_unregistered_key_and_a_wrong_certificate_are_refused(place: Place, t
     other = keys.make_certificates(["127.0.0.1"], tmp_path / "other")
     with pytest.raises(Refused, match="does not prove to be this federation's"):
         stay(place.connect(0, authority=other.authority), echo, lambda: False, 5.0)
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """A server with the right certificate that answers every request with `status`, and with `body`."""
+
+    status, body, location, asked = 200, b"", "", 0
+
+    def do_POST(self) -> None:
+        type(self).asked += 1
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(self.status)
+        self.send_header("location", self.location)
+        self.send_header("content-length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def pretender(
+    place: Place, tls: bool = True, **answer: object
+) -> Iterator[tuple[Connection, type[Elsewhere]]]:
+    """A connection to a server that is not what it should be."""
+    kind = type("Pretender", (Elsewhere,), answer)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(place.certificates.certificate, place.certificates.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    key = keys.read_private_key(place.private[0])
+    address = f"127.0.0.1:{server.server_address[1]}"
+    yield Connection(address, place.certificates.authority, key, place.folder / "pretender"), kind
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_cannot_send_a_client_elsewhere(place: Place) -> None:
+    """Redirects would let it reach whatever the hospital's machine can reach."""
+    with pretender(place, tls=False) as (inner, inside):
+        target = f"http://{inner.address}/admin"
+        with pretender(place, status=307, location=target) as (connection, outside):
+            with pytest.raises(Refused, match=r"refused this client's request \(307\)"):
+                connection._activate()
+            assert (outside.asked, inside.asked) == (1, 0)
+
+
+@pytest.mark.parametrize("answer", [{"status": 503}, {"body": b"\xff" * 9}])
+def test_a_server_that_cannot_answer_or_babbles_is_waited_for(
+    place: Place, answer: dict[str, object]
+) -> None:
+    away = pytest.raises(Refused, match=r"could not be reached for 0\.5 s \(the server at")
+    with pretender(place, **answer) as (connection, _), away:
+        stay(connection, echo, lambda: False, 0.5)
+
+
+def test_a_server_killed_in_the_middle_of_a_handshake_is_only_away(place: Place) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        def hang_up() -> None:
+            for _ in range(2):
+                caller, _ = listening.accept()
+                caller.recv(2**16)
+                caller.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        key = keys.read_private_key(place.private[0])
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        connection = Connection(address, place.certificates.authority, key, place.folder / "away")
+        with pytest.raises(Refused, match=r"could not be reached for 0\.5 s"):
+            stay(connection, echo, lambda: False, 0.5)
+
+
+def test_how_long_training_took_is_not_told(place: Place) -> None:
+    def slowly(message: Message) -> Message:
+        time.sleep(0.3)
+        return echo(message)
+
+    before = place.link.grid.run.clientapp_runtime
+    thread = answering(place, 0, slowly)
+    online(place, 1)
+    assert len(list(place.link.grid.send_and_receive([place.question(0)], timeout=60))) == 1
+    thread.join(60)
+    assert place.link.grid.run.clientapp_runtime == before == 0
+    online(place, 0)
+
+
+def test_what_an_earlier_life_left_behind_may_be_garbage(place: Place) -> None:
+    (place.folder / "node-0-0").write_text("no number")
+    thread = answering(place, 0)
+    online(place, 1)
+    assert len(list(place.link.grid.send_and_receive([place.question(0)], timeout=60))) == 1
+    thread.join(60)
+    online(place, 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"no certificate", b"\xff\xfe"])
+def test_a_certificate_that_is_none_is_one_sentence(place: Place, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ca.crt").write_bytes(content)
+    with pytest.raises(DataError, match="is not a certificate in PEM format"):
+        place.connect(0, authority=tmp_path / "ca.crt")
 
 
 def test_a_server_that_is_away_is_waited_for_in_vain(place: Place) -> None:

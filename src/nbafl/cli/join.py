@@ -84,7 +84,9 @@ def join(
     delta: Annotated[float | None, typer.Option(help="At this delta. [its ledger's, or the plan's]")] = None,
     exposures: Annotated[
         int,
-        typer.Option(help="L: count on an outsider seeing this many of the uploads, if more than the plan."),
+        typer.Option(
+            help="L: count on an outsider seeing this many of the uploads, if more than the plan.", min=1
+        ),
     ] = 1,
     max_releases: Annotated[int | None, typer.Option(help="Uploads allowed in all. [any]")] = None,
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server is away.")] = 600.0,
@@ -101,6 +103,7 @@ def join(
 
     configure_logging(quiet=as_json)
     check_flower()
+    _check_address(address)
     agreement = Agreement.of(handout, plan, certificate, schema)
     agreed, private = Plan.from_toml(agreement.plan), read_private_key(key)
     folder = state or Path.home() / ".nbafl" / key.name
@@ -117,6 +120,15 @@ def join(
         raise Refused(f"This client left the federation: {client.spent}")
     if client.ended != "finished":
         raise Refused(f"The federation did not finish: {client.ended}")
+
+
+def _check_address(address: str) -> None:
+    from nbafl.errors import UsageError
+
+    host, _, port = address.rpartition(":")
+    named = bool(host) and not any(letter.isspace() or letter in "/@?#" for letter in host)
+    if not (named and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise UsageError("address", address, "HOST:PORT with a port between 1 and 65535")
 
 
 def _client(releaser: Releaser, data: str, schema: Path | None, outputs: int | None) -> Client:

@@ -47,7 +47,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from nbafl.durable import write_text
-from nbafl.errors import NbaflError, Refused
+from nbafl.errors import DataError, NbaflError, Refused
 
 log = logging.getLogger("nbafl")
 
@@ -58,7 +58,7 @@ FASTEST, SLOWEST = 0.1, 1.0
 
 
 class Lost(NbaflError):
-    """The server does not know this connection any more (it was restarted)."""
+    """The server does not know this connection any more, or cannot answer now (it was restarted)."""
 
 
 class Connection:
@@ -67,15 +67,16 @@ class Connection:
     def __init__(self, address: str, authority: Path, key: ec.EllipticCurvePrivateKey, memory: Path) -> None:
         """`authority`: certificate of the federation; `memory`: a file for the number the server gives us."""
         self._public, self._memory = public_key_to_bytes(key.public_key()), memory
-        self._client = FleetHttpClient.from_server_address(
-            address,
-            False,
-            authority.read_bytes(),
-            [
-                RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-                NodeAuthHttpInterceptor(key, key.public_key()),
-            ],
-        )
+        signed = NodeAuthHttpInterceptor(key, key.public_key())
+        version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+        try:
+            self._client = FleetHttpClient.from_server_address(
+                address, False, authority.read_bytes(), [version, signed]
+            )
+        except (ValueError, ssl.SSLError):
+            raise DataError(f"certificate {str(authority)!r} is not a certificate in PEM format.") from None
+        # Flower follows redirects: a server could make this client send requests to any host it can reach.
+        self._client._client.follow_redirects = False
         self.address, self._node = address, Node()
 
     @contextlib.contextmanager
@@ -89,7 +90,7 @@ class Connection:
             yield
         finally:
             stop.set()
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(httpx.HTTPError, ValueError):
                 self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
                 self._memory.unlink(missing_ok=True)  # only once signed off: else the next life has to do it
 
@@ -100,8 +101,8 @@ class Connection:
         )
         if not response.messages_list:
             return None
-        run_id, tree = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
         try:
+            run_id, tree = response.messages_list[0].metadata.run_id, response.message_object_trees[0]
             message = pull_and_inflate_object_from_tree(
                 tree,
                 make_pull_object_fn_protobuf(self._pull_object, self._node, run_id),
@@ -109,7 +110,7 @@ class Connection:
                 return_type=Message,
                 max_time=60,
             )
-        except (httpx.TransportError, Lost):
+        except (httpx.TransportError, NbaflError):
             raise
         except Exception as error:  # whatever a server's bytes may provoke
             log.warning("a message that cannot be read was dropped (%s).", type(error).__name__)
@@ -117,8 +118,8 @@ class Connection:
         message.metadata.__dict__["_message_id"] = tree.object_id
         return message
 
-    def send(self, reply: Message, seconds: float = 0.0) -> None:
-        """Push a reply and all its parts."""
+    def send(self, reply: Message) -> None:
+        """Push a reply and all its parts; not how long it took, which depends on the data."""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             header = message_to_proto(remove_content_from_message(reply))
@@ -128,7 +129,7 @@ class Connection:
                     node=self._node,
                     messages_list=[header],
                     message_object_trees=[get_object_tree(reply)],
-                    clientapp_runtime_list=[seconds],
+                    clientapp_runtime_list=[0.0],
                 ),
             )
             parts = get_all_nested_objects(reply)
@@ -150,16 +151,18 @@ class Connection:
     def _activate(self) -> None:
         """Sign on; an earlier life of this client that was killed is signed off first."""
         if self._memory.is_file():
-            self._node.node_id = int(self._memory.read_text())
-            with contextlib.suppress(httpx.HTTPStatusError):
-                self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
-        request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
+            with contextlib.suppress(
+                ValueError, Lost, Refused
+            ):  # unreadable, or forgotten by the server as well
+                request = DeactivateNodeRequest(node_id=int(self._memory.read_text()))
+                self._call(self._client.DeactivateNode, request)
+        asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
         try:
-            self._node.node_id = self._client.ActivateNode(request).node_id
-        except httpx.HTTPStatusError as error:
+            self._node.node_id = self._call(self._client.ActivateNode, asked, unknown=Refused).node_id
+        except Refused as error:
             raise Refused(
-                f"the server at {self.address} refused this client ({error.response.status_code}): its key is "
-                "not registered there, or another client is using it now."
+                f"the server at {self.address} refused this client: its key is not registered there, another client is "
+                f"using it now, or this machine's clock is not the server's ({error})"
             ) from None
         write_text(self._memory, str(self._node.node_id))
 
@@ -175,13 +178,19 @@ class Connection:
             with contextlib.suppress(httpx.HTTPError, ValueError, RuntimeError):
                 self._client.SendNodeHeartbeat(request)
 
-    def _call(self, method: Callable[..., object], request: object) -> Any:
+    def _call(self, method: Callable[..., object], request: object, unknown: type[NbaflError] = Lost) -> Any:
+        """Ask the server; what it answers instead of a reply becomes one of two sentences: come back, or give up."""
         try:
             return method(request)
         except httpx.HTTPStatusError as error:
-            if error.response.status_code in (401, 403, 404, 412):
-                raise Lost(f"the server at {self.address} does not know this connection any more.") from None
-            raise
+            status = error.response.status_code
+        except ValueError:  # what came back is no reply to this request
+            raise Lost(f"the server at {self.address} answers in another language.") from None
+        if status >= 500:
+            raise Lost(f"the server at {self.address} cannot answer now ({status}).")
+        if status in (401, 403, 404, 412):
+            raise unknown(f"the server at {self.address} does not know this client ({status}).")
+        raise Refused(f"the server at {self.address} refused this client's request ({status}).")
 
 
 Handle = Callable[[Message], Message | None]
@@ -190,8 +199,8 @@ Handle = Callable[[Message], Message | None]
 def stay(connection: Connection, handle: Handle, done: Callable[[], bool], patience: float) -> None:
     """Answer the server until `handle` returns None (it is over) or `done`; come back after its restarts.
 
-    Gives up with `Refused` when the server could not be reached for `patience` seconds, at once when its
-    certificate is not the federation's.
+    Gives up with `Refused` when the server could not be reached for `patience` seconds, at once when it is not the
+    federation's or refuses this client.
     """
     last_contact = time.monotonic()
     try:
@@ -223,20 +232,24 @@ def _contacts(connection: Connection, handle: Handle, done: Callable[[], bool]) 
             time.sleep(pause)
             pause = min(pause * 1.3, SLOWEST)
             continue
-        started = time.monotonic()
         reply = handle(message)
         if reply is None:
             return
-        connection.send(reply, time.monotonic() - started)
+        connection.send(reply)
         if done():
             return
         pause = FASTEST
         yield
 
 
-def _refuse_wrong_certificate(address: str, error: Exception) -> None:
-    text = str(error).lower()
-    if "certificate" in text or "ssl" in text or "tls" in text:
+def _refuse_wrong_certificate(address: str, error: BaseException) -> None:
+    """Another certificate, or no TLS at all; a server killed in the middle of a handshake is only away."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None and not isinstance(
+        cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+    ):
         raise Refused(
-            f"the server at {address} does not prove to be this federation's: {error}. Nothing was sent."
+            f"the server at {address} does not prove to be this federation's: {cause}. Nothing was sent."
         ) from None
