@@ -29,6 +29,8 @@ def assumptions(plan: Plan) -> list[str]:
             "K-random scheduling gives no amplification for a record: who took part shows in the broadcast; "
             "it only makes participations fewer."
         )
+    if plan.drawn < plan.clients and sensitivity.unit == "client":
+        found.append("Against broadcast and colluders: who takes part in a round stays secret from them.")
     return found
 
 

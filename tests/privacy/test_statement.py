@@ -7,10 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from nbafl.privacy import accounting, adversary, sensitivity
 from nbafl.privacy.adversary import Adversary, Noise, Release
 from nbafl.privacy.calibration import calibrate
+from nbafl.privacy.gaussian import gdp_mu
 from nbafl.privacy.sensitivity import Sensitivity
 from nbafl.privacy.statement import NOT_COVERED, Statement
 
@@ -112,12 +114,35 @@ def test_the_accountant_is_named_truthfully() -> None:
 def test_the_meaning_of_epsilon_is_that_of_the_best_attack() -> None:
     made = statement(MODELS["gradient"])
     meaning = next(sentence for sentence in made.sentences() if sentence.startswith("That means"))
-    assert f"at most {math.exp(2):.3g}, except" in meaning
+    assert (
+        f"at most {math.exp(2):.3g} times what it would be if a record had been any other, plus 0.001."
+        in meaning
+    )
+    # Said of beliefs it would be false: odds grow by more than e^ε with a chance of several times δ.
+    mu = gdp_mu(2.0, 1e-3)
+    assert norm.sf(2.0 / mu - mu / 2) > 5 * 1e-3
+    assert "odds" not in meaning
     rates = {each["false_positive_rate"]: each["true_positive_rate"] for each in made.to_dict()["attack"]}
     assert f"{100 * rates[0.01]:.3g} of 100" in meaning
     for false, true in rates.items():
         # (ε, δ) itself allows no more than this.
         assert false < true <= math.exp(2) * false + 1e-3
+
+
+def test_a_secret_that_is_counted_on_is_named() -> None:
+    secret = "who takes part in a round has to stay secret from it"
+    for which in (adversary.BROADCAST, adversary.colluders(2)):
+        assert secret in statement(MODELS["client"], which=which, per_round=5).sentences()[1]
+        assert secret not in statement(MODELS["client"], which=which).sentences()[1]
+        assert secret not in statement(MODELS["gradient"], which=which, per_round=5).sentences()[1]
+    assert secret not in statement(MODELS["client"], per_round=5).sentences()[1]
+
+
+def test_a_seed_that_gives_the_noise_away_is_named() -> None:
+    """A simulation's noise is a function of the plan's seed, of 31 bits and printed in plan.toml."""
+    assert any(
+        "seed of a simulation" in each for each in statement(MODELS["gradient"]).to_dict()["not_covered"]
+    )
 
 
 def test_exposures_appear_as_a_number() -> None:

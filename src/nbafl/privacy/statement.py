@@ -26,6 +26,8 @@ NOT_COVERED = (
     "the test set and each client's local test records",
     "timing, message sizes, memory and other side channels",
     "a client that stays away, or is turned away, because of what its own data are",
+    "whoever knows the seed of a simulation (nbafl run), or tries seeds out: its noise follows from the seed in the plan, "
+    "while a federation (nbafl serve and join) takes its noise from the operating system",
 )
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 _LIBRARIES = ("nbafl", "dp-accounting", "numpy", "scipy", "torch")
@@ -140,7 +142,12 @@ class Statement:
         return f"Protected: each client as a whole. The statement compares two federations with one client's data {change}."
 
     def _against_whom(self) -> str:
-        return f"Adversary: {self.adversary.name}, who sees {self._sees()}; it may know the data of everyone else."
+        secret = (
+            "; who takes part in a round has to stay secret from it"
+            if subsampling.amplifies(self.release, self.noise, self.adversary)
+            else ""
+        )
+        return f"Adversary: {self.adversary.name}, who sees {self._sees()}; it may know the data of everyone else{secret}."
 
     def _sees(self) -> str:
         """What the adversary sees, with this release's L in place of the letter."""
@@ -166,14 +173,18 @@ class Statement:
         return [first, self._meaning()]
 
     def _meaning(self) -> str:
-        """ε for one record or client: the odds it allows, and the best test at a false positive rate of 1%."""
+        """(ε, δ) as the definition has it, for one record or client, and the best test at a false positive rate of 1%.
+
+        Not in terms of beliefs: that odds grow by more than e^ε has a chance that may be many times δ.
+        """
         unit = "a record" if self.release.sensitivity.unit == "record" else "a client"
         factor = math.exp(self.holding) if self.holding < 700 else math.inf
-        odds = f"{factor:.3g}" if factor < 1e6 else f"e^{self.holding:.4g} (no useful limit on its own)"
+        times = f"{factor:.3g}" if factor < 1e6 else f"e^{self.holding:.4g} (on its own no useful limit)"
         return (
-            f"That means: whatever this adversary believed about {unit} before, what it sees multiplies its odds by at "
-            f"most {odds}, except with probability of about {self.delta:g}. If it tests which of two values {unit} had "
-            f"and accepts a false alarm in 1 case of 100, it detects at most {100 * self._power(0.01):.3g} of 100."
+            f"That means: whatever this adversary may conclude from what it sees, the chance that it does is at most {times} "
+            f"times what it would be if {unit} had been any other, plus {self.delta:g}. If it tests which of two values "
+            f"{unit} had and accepts a false alarm in 1 case of 100, it detects at most "
+            f"{100 * self._power(0.01):.3g} of 100."
         )
 
     def _by_what(self) -> str:
