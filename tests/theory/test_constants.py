@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nbafl.data.federation import Federation
-from nbafl.errors import DataError
+from nbafl.errors import DataError, UsageError
 from nbafl.protocol import Training, flatten
 from nbafl.simulation.job import Job
 from nbafl.simulation.simulator import Simulator
@@ -114,3 +114,19 @@ def test_anything_else_is_refused(federation: Federation, model: nn.Module) -> N
         MeasuredConstants.from_dict({**content, "polyak": {"mean": -1.0, "low": -1.0, "high": -1.0}})
     assert json.loads(json.dumps(content)) == content
     assert dataclasses.asdict(MeasuredConstants.from_dict(content)) == content
+
+
+def test_a_client_alone_is_compared_with_where_it_started(federation: Federation, model: nn.Module) -> None:
+    """Its aggregate is its own upload, so that comparison would measure rounding only."""
+    alone = Federation.from_arrays(clients=[federation.client(0)])
+    eigenvalues = np.linalg.eigvalsh(hessians(alone)[0])
+    rho = measure(alone, model, TRAINING).rho
+    assert eigenvalues[0] * (1 - 1e-3) <= rho.low <= rho.high <= eigenvalues[-1] * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("lr", [1e-30, 1e30])
+def test_a_pilot_that_stands_still_or_diverges_is_refused(
+    federation: Federation, model: nn.Module, lr: float
+) -> None:
+    with pytest.raises(UsageError, match=r"lr must be one with which .* weights move and stay finite"):
+        measure(federation, model, dataclasses.replace(TRAINING, lr=lr))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from nbafl.data.federation import Federation
 from nbafl.errors import DataError, UsageError
 from nbafl.plan import Plan
+from nbafl.privacy.sensitivity import softmax_constants
 from nbafl.protocol import Training
 from nbafl.simulation import build
 from nbafl.simulation.batch import simulate_batch
-from nbafl.theory.planner import Pilot, predict, run_pilot
+from nbafl.theory.planner import Pilot, pilot_rounds, predict, run_pilot
 from nbafl.theory.planning import Knowledge, broken_premise, explore, plan_bounds, vary
 
 SETTLED = (0.0, 10.0, 60.0, 85.0, 95.0, 99.0, 100.0, 100.0, 100.0, 100.0)
@@ -57,6 +58,54 @@ def test_growth_of_the_response_goes_on_geometrically() -> None:
     assert settling.curvature(40) == pytest.approx(100, rel=1e-6)
     straight = pilot(np.ones(10), tuple(float(t) for t in range(1, 11)))
     assert straight.curvature(40) == pytest.approx(40)
+
+
+@pytest.mark.parametrize(("length", "ratio"), [(30, 0.9), (60, 0.95), (30, 1.0)])
+def test_a_longer_pilot_continues_as_well(length: int, ratio: float) -> None:
+    grown = np.cumsum(ratio ** np.arange(200))
+    known = pilot(0.3 + 2 * np.exp(-np.arange(1, length + 1) / 12), tuple(grown[:length].tolist()))
+    assert known.curvature(200) == pytest.approx(float(grown[-1]), rel=1e-6)
+    assert predict(known)(length + 1, 50, 0.0) == pytest.approx(
+        0.3 + 2 * math.exp(-(length + 1) / 12), abs=0.03
+    )
+
+
+def test_momentum_makes_the_pilot_longer() -> None:
+    assert [pilot_rounds(momentum) for momentum in (0.0, 0.5, 0.9, 0.999)] == [10, 10, 30, 100]
+
+
+def test_a_pilot_sees_what_the_model_will_see() -> None:
+    """With ‖(x, 1)‖ <= R softmax regression is R²/2-smooth; on raw digits its gradients change far faster."""
+    fields = {"clients": 4, "samples": 30, "model": "softmax", "sensitivity": "gradient", "lr": 1.0}
+    bounded = explore(Plan(**fields, feature_norm=1.2)).constants.rho.high
+    assert bounded <= softmax_constants(1.2)[1] * (1 + 1e-3)
+    assert explore(Plan(**fields)).constants.rho.high > 2 * softmax_constants(1.2)[1]
+
+
+@pytest.mark.e2e
+def test_the_planner_finds_a_good_t_for_a_private_plan_with_momentum() -> None:
+    """Softmax on few features under `gradient`: the T it names trains nearly as well as the best of a grid."""
+    numbers = np.random.default_rng(3)
+    x = numbers.uniform(0, 1, size=(1000, 4)).astype(np.float32)
+    y = (x @ np.array([1.0, 0.7, -0.6, 0.0]) + numbers.normal(0, 0.15, 1000) > 0.55).astype(int)
+    sizes = (100, 200, 300, 400)
+    federation = Federation.partitioned(x, y, sizes=sizes)
+    plan = Plan(sizes=sizes, model="softmax", sensitivity="gradient", epsilon=1, delta=1e-5, lr=0.4,
+                server_momentum=0.9)  # fmt: skip
+    model = build("softmax", (4,), 2, 0)
+
+    def trained(rounds: int) -> float:
+        jobs = [vary(plan, rounds=rounds, eval_every=rounds, seed=seed).job() for seed in range(8)]
+        runs = simulate_batch(federation, model, jobs, measure={"train"})
+        return float(np.mean([run[-1].train_loss for run in runs]))
+
+    found = plan_bounds(plan, explore(plan, federation))
+    over_rounds = found["curves"]["rounds"]["empirical"]
+    best = over_rounds["at"]
+    losses = {rounds: trained(rounds) for rounds in (10, 20, best, 150, 300)}
+    assert losses[best] <= 1.1 * min(losses.values())
+    assert losses[best] < 0.8 * losses[10]  # so that the grid has something to find
+    assert over_rounds["value"] == pytest.approx(losses[best], rel=0.2)
 
 
 def test_a_pilot_that_is_too_short_is_refused() -> None:

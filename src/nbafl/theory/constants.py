@@ -32,6 +32,8 @@ NOT_COVERED = (
     "The constants and the pilot curve come from training without noise: "
     "on private data that pilot is outside the privacy guarantee."
 )
+SAME = 1e-3
+"""Local parameters nearer to the aggregate than this share of their own way are compared with where they started."""
 AT_MOST_CLIENTS = 20
 """So many clients are compared in each round; of a larger federation, an even selection."""
 
@@ -184,9 +186,19 @@ def _compare(
     met["divergence"].append(divergence)
     met["polyak"].append(norm**2 / (2 * (value - lowest_loss)))
     full_batch = replace(training, batch=None)
-    for (x, y), (loss_there, gradient_there) in zip(clients, parts, strict=True):
+    for (x, y), at_aggregate in zip(clients, parts, strict=True):
         local = descend(model, x, y, start, full_batch)
+        moved = float((local - start).norm())
+        if not 0 < moved < np.inf:
+            raise UsageError(
+                "lr", training.lr, "one with which a client's weights move and stay finite in a pilot"
+            )
+        other, (loss_there, gradient_there) = aggregate, at_aggregate
+        if (
+            float((local - aggregate).norm()) < SAME * moved
+        ):  # a client alone: nothing to compare but rounding
+            other, (loss_there, gradient_there) = start, loss_and_gradient(model, x, y, start, training.loss)
         loss_here, gradient_here = loss_and_gradient(model, x, y, local, training.loss)
-        distance = float((local - aggregate).norm())
+        distance = float((local - other).norm())
         met["beta"].append(abs(loss_here - loss_there) / distance)
         met["rho"].append(float((gradient_here - gradient_there).norm()) / distance)

@@ -27,6 +27,9 @@ from nbafl.theory.bounds import finite_population
 Tail = Callable[[float], float]
 
 PILOT_ROUNDS = 10
+MOST_PILOT_ROUNDS = 100
+COORDINATES = 2000
+"""A small model is trained with several draws of noise, of so many coordinates together: one draw would say little."""
 INJECTED = 0.25
 """Injected noise, as a share of the norm of the weights: large enough to measure, small enough to be proportional."""
 LEAST_ROUNDS = 6
@@ -64,12 +67,15 @@ class Pilot:
         known = self.response
         if rounds <= len(known):
             return max(0.0, known[rounds - 1])
-        before, now = known[-3] - known[-5], known[-1] - known[-3]
+        span = max(2, len(known) // 5)
+        before = known[-1 - span] - known[-1 - 2 * span]
+        now = known[-1] - known[-1 - span]
         if before <= 0 or now <= 0:
             return max(0.0, known[-1])
-        ratio = min(math.sqrt(now / before), 1.0)  # of one round's growth to the next
+        ratio = min((now / before) ** (1 / span), 1.0)  # of one round's growth to the next
+        last = now / float((ratio ** -np.arange(span)).sum())
         steps = ratio ** np.arange(1, rounds - len(known) + 1)
-        return max(0.0, known[-1] + now * ratio / (1 + ratio) * float(steps.sum()))
+        return max(0.0, known[-1] + last * float(steps.sum()))
 
 
 @dataclass(frozen=True)
@@ -119,11 +125,16 @@ def _fit(
         return weight * (values[0] + values[1] * shape(rounds - last, values[2]) - tail)
 
     drop = max(tail[0] - tail[-1], 1e-9)
-    starts = [(0.5 * tail[-1], drop * scale, scale) for scale in (least + 0.5, 20.0)]
+    starts = [(0.5 * tail[-1], drop * scale, scale) for scale in (least + 0.5, least + 20.0)]
     limits = ([0.0, 0.0, least], [max(tail[-1], 1e-9), np.inf, 500.0])
     fits = [least_squares(residual, start, bounds=limits, x_scale="jac") for start in starts]
     level, height, scale = min(fits, key=lambda fit: fit.cost).x
     return lambda t: float(level + height * shape(np.asarray(float(t - last)), scale))
+
+
+def pilot_rounds(server_momentum: float) -> int:
+    """How long a pilot has to be: momentum v remembers 1/(1-v) rounds, and its effect shows after three times that."""
+    return min(MOST_PILOT_ROUNDS, max(PILOT_ROUNDS, round(3 / (1 - server_momentum))))
 
 
 def run_pilot(
@@ -136,13 +147,13 @@ def run_pilot(
     weights: str = "records",
     server_momentum: float = 0.0,
 ) -> Pilot:
-    """Train a few rounds three times: without noise, with injected noise, and with another K."""
+    """Train a few rounds three ways: without noise, with injected noise, and with another K."""
     if rounds < LEAST_ROUNDS:
         raise UsageError("rounds of the pilot", rounds, f"at least {LEAST_ROUNDS}, for a curve to be fitted")
     clients = federation.clients
     drawn = per_round or clients
 
-    def train(*kinds: tuple[float, int]) -> list[list[RoundMetrics]]:
+    def train(*kinds: tuple[float, int, int]) -> list[list[RoundMetrics]]:
         jobs = [
             Job(
                 training,
@@ -151,28 +162,32 @@ def run_pilot(
                 sigma_downlink=sigma,
                 weights=weights,
                 server_momentum=server_momentum,
-                seed=seed,
+                seed=draw,
             )
-            for sigma, taking_part in kinds
+            for sigma, taking_part, draw in kinds
         ]
         return simulate_batch(federation, model, jobs, device="cpu", measure={"train"})
 
     other = max(1, clients // 5) if drawn == clients else min(clients, 5 * drawn)
-    quiet, quiet_other = train((0.0, drawn), (0.0, other))
     dimension = flatten(model).numel()
-    sigma = INJECTED * float(quiet[-1].broadcast_norm or 0.0) / math.sqrt(dimension)
-    (noisy,) = train((sigma, drawn))
-    losses = _losses(quiet)
+    seeds = range(seed, seed + min(16, math.ceil(COORDINATES / dimension)))
+    quiet_other, *quiet = train((0.0, other, seed), *((0.0, drawn, each) for each in seeds))
+    losses = _losses(quiet[0])
+    if not np.isfinite(losses).all():
+        raise UsageError("lr", training.lr, "one with which training stays finite in a pilot without noise")
+    sigma = INJECTED * float(quiet[0][-1].broadcast_norm or 0.0) / math.sqrt(dimension)
+    noisy = train(*((sigma, drawn, each) for each in seeds))
+    added = np.mean([_losses(loud) - _losses(calm) for loud, calm in zip(noisy, quiet, strict=True)], axis=0)
     change = finite_population(clients, other) - finite_population(clients, drawn)
     sampling = max(0.0, (_losses(quiet_other)[-1] - losses[-1]) / change) if change else 0.0
     return Pilot(
         losses=tuple(losses.tolist()),
-        response=tuple(((_losses(noisy) - losses) / sigma**2).tolist()),
+        response=tuple((added / sigma**2).tolist()),
         sampling=float(sampling),
         clients=clients,
         per_round=drawn,
         dimension=dimension,
-        clipped=max(each.clipped_fraction or 0.0 for each in quiet),
+        clipped=max(each.clipped_fraction or 0.0 for each in quiet[0]),
     )
 
 

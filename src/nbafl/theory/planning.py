@@ -18,13 +18,13 @@ from nbafl.data.federation import Federation
 from nbafl.durable import write_text
 from nbafl.errors import DataError, UsageError
 from nbafl.plan import PROVEN_CONVEX_MODELS, Plan
-from nbafl.run import federation_of
+from nbafl.run import federation_of, seen_by_the_model
 from nbafl.simulation.models import build
 from nbafl.theory.assumptions import Evaluation, Setting
 from nbafl.theory.bounds import LocalSolver, printed, repaired
 from nbafl.theory.constants import NOT_COVERED, MeasuredConstants, measure
 from nbafl.theory.optimum import Optimum, minimise, whole_numbers
-from nbafl.theory.planner import Pilot, predict, run_pilot
+from nbafl.theory.planner import Pilot, pilot_rounds, predict, run_pilot
 
 BOUNDS = ("printed", "repaired")
 FORMS = ("printed", "repaired", "empirical")
@@ -63,7 +63,7 @@ class Knowledge:
 
 def explore(plan: Plan, federation: Federation | None = None) -> Knowledge:
     """Run the pilot of a plan: a few rounds without its noise, on the data it names."""
-    federation = federation or federation_of(plan)
+    federation = seen_by_the_model(plan, federation or federation_of(plan))
     model = build(plan.model, federation.shape, federation.outputs, plan.seed)
     training = plan.training(federation.task)
     return Knowledge(
@@ -73,6 +73,7 @@ def explore(plan: Plan, federation: Federation | None = None) -> Knowledge:
             model,
             training,
             per_round=plan.drawn,
+            rounds=pilot_rounds(plan.server_momentum),
             seed=plan.seed,
             weights=plan.weighting,
             server_momentum=plan.server_momentum,
@@ -138,6 +139,8 @@ def setting_of(plan: Plan) -> Setting:
 
 def broken_premise(plan: Plan, pilot: Pilot) -> str | None:
     """The first premise of the repaired bound that this plan is known to break."""
+    if plan.sensitivity == "gradient":
+        return "clients take one step on clipped gradients, and the bound is for proximal solutions"
     if pilot.clipped > 0:
         return f"clipping binds: up to {pilot.clipped:.0%} of a pilot round's uploads were shortened by C = {plan.clip:g}"
     if plan.batch is not None:
