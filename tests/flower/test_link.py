@@ -20,12 +20,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageTy
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.supercore.inflatable.inflatable_object import get_object_tree
+from flwr.proto.message_pb2 import PushObjectRequest
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from nbafl.errors import DataError, NbaflError, Refused
 from nbafl.flower import keys
-from nbafl.flower.grid import UNREADABLE, check_sizes
+from nbafl.flower.grid import LOST, UNREADABLE, check_sizes
 from nbafl.flower.link import Link
 from nbafl.flower.node import Connection, stay
 
@@ -84,7 +85,7 @@ def answering(
         return handle(message)
 
     thread = threading.Thread(
-        target=stay, args=(place.connect(client), once, lambda: bool(answered), 10.0), daemon=True
+        target=stay, args=(place.connect(client), once, lambda: bool(answered), 120.0), daemon=True
     )
     thread.start()
     return thread
@@ -262,12 +263,12 @@ def test_questions_are_answered(place: Place) -> None:
     threads = [answering(place, client) for client in (0, 1)]
     online(place, 2)
     replies = list(
-        place.link.grid.send_and_receive([place.question(0, "x"), place.question(1, "y")], timeout=20)
+        place.link.grid.send_and_receive([place.question(0, "x"), place.question(1, "y")], timeout=120)
     )
     assert {reply.content["config"]["text"] for reply in replies} == {"x", "y"}
     assert {reply.metadata.src_node_id for reply in replies} == set(place.node.values())
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     online(place, 0)
 
 
@@ -276,29 +277,24 @@ def test_a_client_killed_and_restarted_in_the_middle_of_a_round_is_asked_again(p
     first._activate()  # signed on, and never signs off: as if killed
     replies: list[Message] = []
     asking = threading.Thread(
-        target=lambda: replies.extend(place.link.grid.send_and_receive([place.question(0)], timeout=20))
+        target=lambda: replies.extend(place.link.grid.send_and_receive([place.question(0)], timeout=120))
     )
     asking.start()
     while first.receive() is None:
         time.sleep(0.02)
-    answering(place, 0).join(20)
-    asking.join(20)
+    answering(place, 0).join(120)
+    asking.join(120)
     assert [reply.content["config"]["text"] for reply in replies] == ["?"]
     online(place, 0)
 
 
-def test_a_reply_that_never_becomes_whole_holds_up_nobody_else(place: Place) -> None:
+def test_a_reply_that_never_becomes_whole_holds_up_nobody_else(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place.link.grid, "grace", 0.5)
+
     def announce_only(message: Message) -> Message | None:
-        reply = echo(message)
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        connection._call(
-            connection._client.PushMessages,
-            PushMessagesRequest(
-                node=connection._node,
-                messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[get_object_tree(reply)],
-            ),
-        )
+        push(connection, echo(message))
         return None
 
     connection = place.connect(1)
@@ -306,10 +302,70 @@ def test_a_reply_that_never_becomes_whole_holds_up_nobody_else(place: Place) -> 
     lazy.start()
     good = answering(place, 0)
     online(place, 2)
-    replies = list(place.link.grid.send_and_receive([place.question(0), place.question(1)], timeout=3))
+    replies = list(place.link.grid.send_and_receive([place.question(0), place.question(1)], timeout=120))
     assert [reply.metadata.src_node_id for reply in replies if reply.has_content()] == [place.node[0]]
-    good.join(10)
-    lazy.join(10)
+    good.join(120)
+    lazy.join(120)
+    online(place, 0)
+
+
+def push(connection: Connection, message: Message) -> tuple[list[str], str]:
+    """Announce a message as a client; (parts the server wants, the session to send them in)."""
+    message.metadata.__dict__["_message_id"] = message.object_id
+    request = PushMessagesRequest(
+        node=connection._node,
+        messages_list=[message_to_proto(remove_content_from_message(message))],
+        message_object_trees=[get_object_tree(message)],
+    )
+    pushed = connection._call(connection._client.PushMessages, request)
+    return list(pushed.objects_to_push), pushed.session_id
+
+
+def test_a_client_cannot_give_instructions_in_the_servers_name(place: Place) -> None:
+    """Not even if it found out the number of another client: that one would train, and spend, for it."""
+    attacker, victim = place.connect(0), place.connect(1)
+    with attacker.activated(), victim.activated():
+        forged = place.question(1, "train for me")
+        assert forged.metadata.src_node_id == 1, "the SuperLink's own number"
+        wanted, _ = push(attacker, forged)
+        assert wanted == []
+        assert victim.receive() is None
+    online(place, 0)
+
+
+def test_a_reply_of_too_many_bytes_is_not_stored(place: Place) -> None:
+    connection = place.connect(0)
+    with connection.activated():
+        replies: list[Message] = []
+        asking = threading.Thread(
+            target=lambda: replies.extend(place.link.grid.send_and_receive([place.question(0)], timeout=120))
+        )
+        asking.start()
+        while (message := connection.receive()) is None:
+            time.sleep(0.02)
+        large = ArrayRecord(
+            {f"w{n}": Array(np.full(10_000, n)) for n in range(5)}
+        )  # 400 kB, each part is allowed
+        reply = Message(RecordDict({"arrays": large}), reply_to=message)
+        wanted, session = push(connection, reply)
+        parts = get_all_nested_objects(reply)
+        stored = [
+            connection._call(
+                connection._client.PushObject,
+                PushObjectRequest(
+                    node=connection._node,
+                    run_id=reply.metadata.run_id,
+                    object_id=part,
+                    object_content=parts[part].deflate(),
+                    session_id=session,
+                ),
+            ).stored
+            for part in wanted
+        ]
+        assert any(stored)
+        assert not all(stored)
+    asking.join(120)
+    assert [reply.error.code for reply in replies] == [LOST]
     online(place, 0)
 
 
@@ -332,12 +388,12 @@ def test_a_reply_that_cannot_be_put_together_is_that_clients_error_alone(place: 
 
     bad, good = answering(place, 1, bomb), answering(place, 0)
     online(place, 2)
-    replies = list(place.link.grid.send_and_receive([place.question(0), place.question(1)], timeout=5))
+    replies = list(place.link.grid.send_and_receive([place.question(0), place.question(1)], timeout=120))
     by_node = {reply.metadata.src_node_id: reply for reply in replies}
     assert by_node[place.node[0]].has_content()
     assert by_node[place.node[1]].error.code == UNREADABLE
     for thread in (bad, good):
-        thread.join(10)
+        thread.join(120)
     online(place, 0)
 
 
@@ -352,6 +408,6 @@ def test_an_array_may_not_unfold_to_more_than_the_largest_message() -> None:
 def test_a_refusal_travels_as_an_error(place: Place) -> None:
     answering(place, 0, lambda message: Message(Error(900, "no"), reply_to=message))
     online(place, 1)
-    (reply,) = place.link.grid.send_and_receive([place.question(0)], timeout=20)
+    (reply,) = place.link.grid.send_and_receive([place.question(0)], timeout=120)
     assert reply.error.reason == "no"
     online(place, 0)

@@ -126,10 +126,13 @@ class LinkGrid(Grid):
             message.metadata.__dict__["_message_id"] = number
             session = self.state.start_session(self.run_id)
             header, tree = remove_content_from_message(message), get_object_tree(message)
-            _, missing = self.state.store_message_and_object_tree(header, tree, session)
+            link = type(
+                self.state
+            )  # its own methods: those of the object are for clients, see `link.only_replies`
+            _, missing = link.store_message_and_object_tree(self.state, header, tree, session)
             objects = get_all_nested_objects(message)
             for part in missing:
-                self.state.store_object(self.run_id, session, part, objects[part].deflate())
+                link.store_object(self.state, self.run_id, session, part, objects[part].deflate())
         return number
 
     def _forget(self, message: Message) -> None:

@@ -17,7 +17,9 @@ from typing import Any
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Message
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, SubStatus
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
@@ -56,6 +58,7 @@ class Link:
         run_id = state.create_run(
             None, None, None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, TaskType.SERVER_APP
         )
+        only_replies(state, largest_message)
         self._state, self._task = state, state.get_run_info(run_ids=[run_id])[0].primary_task_id
         self.grid = LinkGrid(state, run_id, largest_message)
         guarded = only_fleet(app, largest_message)
@@ -129,6 +132,28 @@ def only_fleet(app: Asgi, largest: int) -> Asgi:
         await app(scope, receive, send)
 
     return guard
+
+
+def only_replies(state: Any, largest: int) -> None:
+    """Clients answer, they do not ask, and an answer has a size.
+
+    Flower stores whatever a client pushes: a message that names the server as its sender would reach another client as
+    the server's instruction, and parts without end would fill the memory.
+    """
+    announce, store = state.store_message_and_object_tree, state.store_object
+    received: dict[str, int] = {}
+
+    def announce_reply(message: Message, tree: ObjectTree, session: str) -> tuple[bool, list[str]]:
+        if not message.metadata.reply_to_message_id:
+            log.warning("a client pushed something that is no answer: it was dropped.")
+            return False, []
+        return announce(message, tree, session)
+
+    def store_part(run_id: int, session: str, part: str, content: bytes) -> bool:
+        received[session] = received.get(session, 0) + len(content)
+        return bool(session) and received[session] <= 2 * largest and store(run_id, session, part, content)
+
+    state.store_message_and_object_tree, state.store_object = announce_reply, store_part
 
 
 def _refused(scope: dict[str, Any], largest: int) -> int | None:
