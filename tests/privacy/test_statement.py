@@ -102,6 +102,7 @@ def test_without_noise_nothing_is_promised() -> None:
     assert all(each["true_positive_rate"] == 1 for each in content["attack"])
     assert any("no finite epsilon holds" in sentence for sentence in content["sentences"])
     assert not any("epsilon = " in sentence for sentence in content["sentences"])
+    assert any("no noise at all" in sentence for sentence in content["sentences"])
 
 
 def test_the_accountant_is_named_truthfully() -> None:
@@ -129,13 +130,38 @@ def test_the_meaning_of_epsilon_is_that_of_the_best_attack() -> None:
         assert false < true <= math.exp(2) * false + 1e-3
 
 
+def test_the_meaning_follows_what_is_compared() -> None:
+    def meaning(name: str) -> str:
+        return next(each for each in statement(MODELS[name]).sentences() if each.startswith("That means"))
+
+    assert "if a client had been any other" in meaning("client")
+    assert "which of two values a client had" in meaning("client")
+    assert "without a client's data" in meaning("dropped")
+    assert "whether a client's data were there" in meaning("dropped")
+
+
+def test_others_are_named_with_what_the_noise_gives_against_them() -> None:
+    made = statement(MODELS["gradient"])
+    others = next(each for each in made.sentences() if each.startswith("Against others"))
+    for which in (adversary.BROADCAST, adversary.TARGETED, adversary.CURIOUS_SERVER):
+        spent = accounting.epsilon_spent(made.release, made.noise, which, 1e-3)
+        assert f"epsilon {spent:.6g} against {which.name}" in others
+    assert "at delta = 0.001:" in others
+    assert "eavesdropper" not in others
+    bare = statement(MODELS["gradient"], which=adversary.colluders(2)).sentences()
+    assert any("nothing against curious-server" in each for each in bare)
+    assert any("The uploads carry none, so whoever sees one, the server included" in each for each in bare)
+
+
 def test_a_secret_that_is_counted_on_is_named() -> None:
     secret = "who takes part in a round has to stay secret from it"
     for which in (adversary.BROADCAST, adversary.colluders(2)):
         assert secret in statement(MODELS["client"], which=which, per_round=5).sentences()[1]
         assert secret not in statement(MODELS["client"], which=which).sentences()[1]
         assert secret not in statement(MODELS["gradient"], which=which, per_round=5).sentences()[1]
-    assert secret not in statement(MODELS["client"], per_round=5).sentences()[1]
+    drawn = statement(MODELS["client"], per_round=5).sentences()
+    assert secret not in drawn[1]
+    assert any("against broadcast (who must not learn who takes part)" in each for each in drawn)
 
 
 def test_a_seed_that_gives_the_noise_away_is_named() -> None:

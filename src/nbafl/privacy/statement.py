@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nbafl.privacy import accounting, subsampling
-from nbafl.privacy.adversary import Adversary, Noise, Release
+from nbafl.privacy.adversary import Adversary, Noise, Release, parse
 
 NOT_COVERED = (
     "choosing hyper-parameters by looking at results on the same private data",
@@ -105,6 +105,7 @@ class Statement:
             self._who_is_protected(),
             self._against_whom(),
             *self._how_much(),
+            *([self._against_others()] if any(map(math.isfinite, self.guarantee.values())) else []),
             self._by_what(),
             self._on_what_premise(),
             f"Accountant: {self.accountant()}.",
@@ -177,23 +178,51 @@ class Statement:
 
         Not in terms of beliefs: that odds grow by more than e^ε has a chance that may be many times δ.
         """
-        unit = "a record" if self.release.sensitivity.unit == "record" else "a client"
+        sensitivity = self.release.sensitivity
+        otherwise, question = (
+            f"if a {sensitivity.unit} had been any other",
+            f"which of two values a {sensitivity.unit} had",
+        )
+        if sensitivity.adjacency == "drop":
+            otherwise, question = "without a client's data", "whether a client's data were there"
         factor = math.exp(self.holding) if self.holding < 700 else math.inf
-        times = f"{factor:.3g}" if factor < 1e6 else f"e^{self.holding:.4g} (on its own no useful limit)"
+        times = f"e^{self.holding:.4g} (on its own no useful limit)"
+        if factor < 1e6:
+            times = f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}"
         return (
-            f"That means: whatever this adversary may conclude from what it sees, the chance that it does is at most {times} "
-            f"times what it would be if {unit} had been any other, plus {self.delta:g}. If it tests which of two values "
-            f"{unit} had and accepts a false alarm in 1 case of 100, it detects at most "
-            f"{100 * self._power(0.01):.3g} of 100."
+            f"That means: whatever this adversary may conclude from what it sees, the chance that it does is at most "
+            f"{times} times what it would be {otherwise}, plus {self.delta:g}. If it tests {question} and accepts a false "
+            f"alarm in 1 case of 100, it detects at most {100 * self._power(0.01):.3g} of 100."
+        )
+
+    def _against_others(self) -> str:
+        """The same noise against everybody else the plan has numbers for: an upload that is seen may cost far more."""
+        condition = ", if the premise holds" if self.release.sensitivity.conditional else ""
+        worth = []
+        for each in (parse(name.replace("_", "-")) for name in self.guarantee):
+            if each.name != self.adversary.name:
+                value = self.guarantee[each.name.replace("-", "_")]
+                gives = f"epsilon {value:.6g}" if math.isfinite(value) else "nothing"
+                amplified = subsampling.amplifies(self.release, self.noise, each) and math.isfinite(value)
+                secret = " (who must not learn who takes part)" if amplified else ""
+                worth.append(f"{gives} against {each.name}{secret}")
+        return (
+            f"Against others the same noise gives, at delta = {self.delta:g}{condition}: "
+            + ", ".join(worth)
+            + "."
         )
 
     def _by_what(self) -> str:
         lowest, highest = float(self.noise.sigma_uplink.min()), float(self.noise.sigma_uplink.max())
         uplink = f"{lowest:.6g}" if lowest == highest else f"{lowest:.6g} to {highest:.6g}"
+        drawn = f"{self.release.per_round} of {self.release.clients} clients in each of {self.release.rounds} rounds"
+        if highest == self.noise.sigma_downlink == 0:
+            return f"Mechanism: no noise at all, uploads are only clipped; {drawn}."
+        bare = " The uploads carry none, so whoever sees one, the server included, is not hindered by any."
         return (
             f"Mechanism: fresh Gaussian noise in every coordinate, of standard deviation {uplink} in each upload and "
-            f"{self.noise.sigma_downlink:.6g} added by the server to each average; {self.release.per_round} of "
-            f"{self.release.clients} clients in each of {self.release.rounds} rounds."
+            f"{self.noise.sigma_downlink:.6g} added by the server to each average; {drawn}."
+            + (bare if highest == 0 else "")
         )
 
     def _on_what_premise(self) -> str:
