@@ -129,16 +129,8 @@ class Federation:
             clients = 50 if clients is None else clients
             samples = 100 if samples is None else samples
         digits = mnist.train()
-        train, local = _deal(
-            digits.labels,
-            clients=clients,
-            samples=samples,
-            spec=partition,
-            seed=seed,
-            sizes=sizes,
-            local_test=local_test,
-        )
-        order, train, local = dealing.compact(train, local)
+        wanted = dealing.client_sizes(clients, samples, sizes, available=len(digits.labels))
+        order, train, local = _deal(digits.labels, wanted, partition, seed, local_test)
         return cls(
             x=digits.pixels(order),
             y=digits.classes(order),
@@ -191,16 +183,8 @@ class Federation:
         pool = cls.from_arrays([(x, y)], test=test, outputs=outputs, names=["the data set"])
         if sizes is None and samples is None and clients is not None:
             samples = len(pool.y) // max(clients, 1)
-        train, local = _deal(
-            pool.y,
-            clients=clients,
-            samples=samples,
-            spec=partition,
-            seed=seed,
-            sizes=sizes,
-            local_test=local_test,
-        )
-        order, train, local = dealing.compact(train, local)
+        wanted = dealing.client_sizes(clients, samples, sizes, available=len(pool.y))
+        order, train, local = _deal(pool.y, wanted, partition, seed, local_test)
         return replace(
             pool, x=pool.x[order], y=pool.y[order], train=train, local_test=local, names=Numbered(len(train))
         )
@@ -364,18 +348,11 @@ def _pick(
 
 
 def _deal(
-    labels: np.ndarray,
-    clients: int | None,
-    samples: int | None,
-    spec: str,
-    seed: int,
-    sizes: Sequence[int] | np.ndarray | None,
-    local_test: float | int,
-) -> tuple[Dealt, Dealt | None]:
-    """Train and local test records of every client, dealt from one labelled data set."""
-    way = dealing.parse(spec)
-    wanted = dealing.client_sizes(clients, samples, sizes, available=len(labels))
-    return dealing.set_aside(dealing.split(way, labels, wanted, seed), local_test, seed)
+    labels: np.ndarray, wanted: np.ndarray, spec: str, seed: int, local_test: float | int
+) -> tuple[np.ndarray, Dealt, Dealt | None]:
+    """The records in use, and train and local test records of every client, dealt from one labelled data set."""
+    dealt = dealing.split(dealing.parse(spec), labels, wanted, seed)
+    return dealing.compact(*dealing.set_aside(dealt, local_test, seed))
 
 
 def _gather(data: Any, name: str) -> tuple[Any, Any]:
