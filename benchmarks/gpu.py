@@ -7,38 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 
 import torch
 
+from gpu_check import check
 from nbafl.data.federation import Federation
 from nbafl.protocol import Training
-from nbafl.simulation import Job, Simulator, build, simulate_batch
+from nbafl.simulation import Job, RoundMetrics, Simulator, build, simulate_batch
 from nbafl.simulation.workloads import WORKLOADS, measure
 
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda"
-
-
-def equality() -> None:
-    """Four rounds without noise on both devices; the GPU replays a recorded graph from the second round on."""
-    for sizes, batch, per_round, model in [
-        ([40] * 12, None, None, "mlp"),
-        ([40] * 12, 7, 5, "mlp"),
-        ([40] * 12, None, 5, "softmax"),
-        ([3, 17, 40, 40, 8], 7, None, "mlp"),
-        ([3, 17, 40, 40, 8], 7, 3, "mlp"),
-    ]:
-        federation = Federation.mnist(sizes=sizes, seed=1)
-        job = Job(Training(steps=4, batch=batch, clip=9.6), 4, per_round)
-        start = build(model, federation.shape, 10, 0)
-        cpu, gpu = (Simulator(federation, start, job, device, "dual") for device in ("cpu", DEVICE))
-        for _ in range(4):
-            left, right = cpu.step(), gpu.step()
-        error = float((gpu.vector.cpu() - cpu.vector).norm() / cpu.vector.norm())
-        same = (left.clipped_fraction == right.clipped_fraction, left.train_accuracy, right.train_accuracy)
-        print(
-            f"equality {model} sizes={sizes[:5]} batch={batch} K={per_round}: {error:.2e} {same}", flush=True
-        )
 
 
 def workloads() -> None:
@@ -53,21 +31,31 @@ def workloads() -> None:
             )
 
 
-def sweep(count: int = 40) -> None:
-    """Runs like those of the paper's figures, one after another over a shared recording."""
+def sweep(count: int = 40, rounds: int = 25, warm: int = 3) -> None:
+    """Runs like those of the paper's figures, one after another over a shared recording.
+
+    Timed inside one batch, from the end of the `warm`-th run to the end of the last: the runs before it load kernels and
+    record graphs, which no difference between two batches cancels.
+    """
     federation = Federation.mnist(clients=50, samples=100)
-    jobs = [Job(Training(mu=0.0), 25, sigma_uplink=0.01, seed=seed, eval_every=25) for seed in range(count)]
     models = [build("mlp", federation.shape, 10, seed) for seed in range(count)]
-    for every in (25, 1):
-        spent = []
-        for number in (1, count):
-            some = [replace(job, eval_every=every) for job in jobs[:number]]
-            begun = time.perf_counter()
-            simulate_batch(federation, models[:number], some, DEVICE, measure={"train"})
-            spent.append(time.perf_counter() - begun)
-        each = (spent[1] - spent[0]) / (count - 1) / 25
+    for every in (rounds, 1):
+        jobs = [
+            Job(Training(mu=0.0), rounds, sigma_uplink=0.01, seed=seed, eval_every=every)
+            for seed in range(count)
+        ]
+        ends: list[float] = []
+
+        def note(_: int, metrics: RoundMetrics, ends: list[float] = ends) -> None:
+            if metrics.round == rounds:
+                ends.append(time.perf_counter())
+
+        begun = time.perf_counter()
+        simulate_batch(federation, models, jobs, DEVICE, measure={"train"}, on_round=note)
+        each = (ends[-1] - ends[warm - 1]) / (count - warm) / rounds
         print(
-            f"sweep, evaluated every {every}: first {spent[0]:.2f} s, then {each * 1e3:.3f} ms a round",
+            f"sweep, evaluated every {every}: {warm} runs to warm up {ends[warm - 1] - begun:.2f} s, "
+            f"then {each * 1e3:.3f} ms a round",
             flush=True,
         )
 
@@ -95,7 +83,8 @@ def where(rounds: int = 200) -> None:
 
 if __name__ == "__main__":
     print(torch.__version__, torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu", flush=True)
-    equality()
+    different = check(DEVICE)
     where()
     workloads()
     sweep()
+    sys.exit(1 if different else 0)

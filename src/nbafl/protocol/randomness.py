@@ -40,10 +40,12 @@ def batches(seed: int, round: int, clients: Tensor, sizes: Tensor, steps: int, b
 
     Each epoch of client i visits its records in an order of its own: its last batch may be short, and every
     record is met once. The order is the sorting order of a hash of (seed, round, client, epoch, record), so
-    that all clients of a round are drawn in one go, on any device, with the same result.
+    that all clients of a round are drawn in one go, on the device of `clients`, with the same result on any.
+    `sizes` may stay on the host, which then need not wait for the device to know the largest.
     """
     largest, smallest = int(sizes.max()), int(sizes.min())
-    return salted_batches(batch_salt(seed, round), clients, sizes, steps, batch, largest, smallest)
+    held = sizes.to(clients.device)
+    return salted_batches(batch_salt(seed, round), clients, held, steps, batch, largest, smallest)
 
 
 def batch_salt(seed: int, round: int) -> int:

@@ -125,7 +125,7 @@ class Roster:
         return self._everyone
 
     def _cut(self, clients: np.ndarray, grams: Grams | None) -> list[Team]:
-        places = cut(self.records.data.sizes[clients], self.limit)
+        places = cut(self.records.sizes[clients], self.limit)
         return [Team(clients[place], place, self.records, self.features, grams) for place in places]
 
 

@@ -111,7 +111,7 @@ def multiplications(choice: Choice) -> dict[str, float]:
     setting, training = choice.setting, choice.job.training
     assert setting.network is not None
     first = setting.network.first
-    sizes = distinct(setting.records.data.sizes).astype(np.float64)
+    sizes = distinct(setting.records.sizes).astype(np.float64)
     batch = sizes if training.batch is None else np.minimum(training.batch, sizes)
     steps, weights = training.steps, first.inputs * first.outputs
     product = setting.price * weights

@@ -88,11 +88,11 @@ class DualEngine:
     def _order(self, clients: np.ndarray, round: int) -> Tensor | None:
         """Minibatches of all participants; None where the full batch is everyone's."""
         training, records = self.training, self.roster.records
-        sizes = np.ascontiguousarray(records.data.sizes[clients])
+        sizes = records.sizes[clients]
         if training.batch is None or training.batch >= sizes.max():
             return None
-        who, held = (torch.as_tensor(values, device=records.device) for values in (clients, sizes))
-        return batches(self.seed, round, who, held, training.steps, training.batch)
+        who = torch.as_tensor(clients, device=records.device)
+        return batches(self.seed, round, who, torch.as_tensor(sizes), training.steps, training.batch)
 
     def _team(
         self, team: Members, number: int, start: Start, shares: Tensor, order: Tensor | None, scratch: Scratch

@@ -20,7 +20,7 @@ WORTH_KEEPING = 16
 
 def kept(records: Records) -> bool:
     """Whether the Gram matrices of all clients are worth keeping, and fit."""
-    sizes = distinct(records.data.sizes).astype(np.float64)
+    sizes = distinct(records.sizes).astype(np.float64)
     square = float(np.square(sizes).mean())
     bytes_each = torch.finfo(records.dtype).bits // 8 * square
     return square >= WORTH_KEEPING**2 and records.data.clients * bytes_each <= LIMIT_BYTES
@@ -31,7 +31,7 @@ class Grams:
 
     def __init__(self, records: Records, features: Features) -> None:
         self._records, self._features = records, features
-        self._sizes = np.ascontiguousarray(records.data.sizes)
+        self._sizes = np.ascontiguousarray(records.sizes)
         self._known = np.zeros(len(self._sizes), dtype=bool)
         self._reach = torch.empty(len(self._sizes), dtype=records.dtype, device=records.device)
         self._place = np.empty(len(self._sizes), dtype=np.int64)

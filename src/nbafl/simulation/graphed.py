@@ -86,7 +86,7 @@ class Recording:
     ) -> None:
         records = engine.roster.records
         self._engine, self._teams, self._everyone = engine, teams, everyone
-        sizes = records.data.sizes
+        sizes = records.sizes
         self._largest, self._smallest = int(sizes.max()), int(sizes.min())
         self._sizes = torch.as_tensor(np.ascontiguousarray(sizes[:count]), device=records.device)
         self._clients = torch.arange(count, device=records.device)
@@ -183,12 +183,13 @@ class Recordings:
 
     def _record(self, engine: DualEngine, count: int) -> Recording | None:
         """Everyone's teams never change; drawn participants are found on the device where sizes are equal."""
-        roster, data = engine.roster, engine.roster.records.data
-        if count == data.clients:
+        roster, records = engine.roster, engine.roster.records
+        clients, sizes = records.data.clients, distinct(records.sizes)
+        if count == clients:
             return Recording(engine, roster.teams(None), None, count)
-        size, item = int(data.sizes[0]), torch.finfo(roster.records.dtype).bits // 8
-        fits = data.clients * (size**2 * item + size * 8) <= HELD_BYTES and count * size <= roster.limit
-        if not fits or (distinct(data.sizes) != size).any():
+        size, item = int(sizes[0]), torch.finfo(records.dtype).bits // 8
+        fits = clients * (size**2 * item + size * 8) <= HELD_BYTES and count * size <= roster.limit
+        if not fits or (sizes != size).any():
             return None
         if self._everyone is None:
             self._everyone = Everyone(roster)

@@ -56,7 +56,7 @@ class PlainEngine:
 
         def work(numbers: range) -> Part:
             scratch = Scratch(start.table)
-            parts = (self._client(int(clients[n]), weights[n], start, round, scratch) for n in numbers)
+            parts = (self._client(int(clients[n]), float(weights[n]), start, round, scratch) for n in numbers)
             return sum(parts, start=next(parts))
 
         parts = self.crew.map(work, lanes(len(clients)))
@@ -64,9 +64,9 @@ class PlainEngine:
 
     def _client(self, client: int, weight: float, start: Start, round: int, scratch: Scratch) -> Part:
         training = self.training
-        rows = self.records.rows(np.array([client]))
-        order = client_batches(self.seed, round, client, int(rows.sizes[0]), training)
-        whole = self._pieces(client, rows) if order is None else []
+        rows, size = self.records.rows(np.array([client])), int(self.records.sizes[client])
+        order = client_batches(self.seed, round, client, size, training)
+        whole = self._pieces(client, rows, size) if order is None else []
         table = scratch("table", *start.table.shape).copy_(start.table)
         later = start.later[None].clone()
         for step in range(training.steps):
@@ -94,9 +94,8 @@ class PlainEngine:
         assert slope is not None
         return slope, later_slope
 
-    def _pieces(self, client: int, rows: Rows) -> list[Piece]:
+    def _pieces(self, client: int, rows: Rows, size: int) -> list[Piece]:
         """All records of a client, cut evenly into pieces of at most PIECE."""
-        size = int(rows.sizes[0])
         bounds = np.linspace(0, size, -(-size // PIECE) + 1).astype(np.int64).tolist()
         return [self._piece(client, rows, start, stop, size) for start, stop in pairwise(bounds)]
 

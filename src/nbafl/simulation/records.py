@@ -66,6 +66,8 @@ class Records:
 
     def __init__(self, data: Data, device: torch.device, dtype: torch.dtype) -> None:
         self.data, self.device, self.dtype = data, device, dtype
+        self.sizes = data.sizes
+        """|D_i| of every client, on the host: a federation of unequal clients counts them anew whenever it is asked."""
         self.x = self._features(data.x)
         self.y = self._targets(data.y)
         self.test = None if data.test is None else (self._features(data.test[0]), self._targets(data.test[1]))

@@ -47,14 +47,14 @@ class Setting:
         if network is None:
             return cls(records, None, None, 1.0, [])
         kind, matrix = records.device.type, records.x.flatten(1)
-        held = distinct(records.data.sizes).mean() * records.data.clients
+        held = distinct(records.sizes).mean() * records.data.clients
         kept = held <= min(KEPT_RECORDS, len(matrix))
         share = density(matrix)
         sparse = kept and kind == "cpu" and records.dtype == torch.float32 and share < SPARSE_BELOW
         features: Features
         if sparse:
             everyone = records.rows(None)
-            starts = np.concatenate([[0], np.cumsum(records.data.sizes)])
+            starts = np.concatenate([[0], np.cumsum(records.sizes)])
             features = SparseFeatures(matrix, network.first, everyone.index[everyone.real], starts)
         else:
             features = DenseFeatures(matrix, network.first, compact=kept)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -150,7 +151,7 @@ class Simulator:
         """p_i over the participants."""
         if self.job.weights == "uniform":
             return np.full(len(clients), 1 / len(clients))
-        sizes = self.data.sizes[clients]
+        sizes = self._setting.records.sizes[clients]
         return sizes / sizes.sum()
 
     def _check(self, federation: Data) -> None:
@@ -183,13 +184,19 @@ def pick_device(device: str | torch.device) -> torch.device:
 
 @contextmanager
 def _precision(tf32: bool) -> Iterator[None]:
-    """Products on a GPU in TF32 (10 bits of mantissa, several times faster) or in full float32."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = tf32
+    """Products on a GPU in TF32 (10 bits of mantissa, several times faster) or in full float32.
+
+    Convolutions have a switch of their own, which torch leaves on.
+    """
+    switches: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [switch.allow_tf32 for switch in switches]
     try:
+        for switch in switches:
+            switch.allow_tf32 = tf32
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
 
 
 def numbers(values: dict[str, Tensor]) -> dict[str, float]:

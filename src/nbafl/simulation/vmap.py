@@ -57,7 +57,7 @@ class VmapEngine:
     def _train(self, broadcast: Tensor, clients: np.ndarray, round: int) -> Tensor:
         """S proximal steps of every client at once: one row of weights per client."""
         rows, training = self.records.rows(clients), self.training
-        order = _order(rows, clients, training, self.seed, round)
+        order = self._order(clients, round)
         share = rows.shares(broadcast.dtype)
         weights = broadcast.expand(len(clients), -1).clone()
         x, y = self.records.x[rows.index], self.records.y[rows.index]
@@ -82,18 +82,19 @@ class VmapEngine:
 
     def _chunks(self, broadcast: Tensor, clients: np.ndarray) -> int:
         """How many pieces the round is cut into: weights, gradients and activations of a piece fit CHUNK_BYTES."""
-        largest = int(self.records.data.sizes[clients].max())
+        largest = int(self.records.sizes[clients].max())
         rows = min(largest, self.training.batch or largest)
         entries = 6 * broadcast.numel() + 32 * rows * self.records.x[0].numel()
         each = entries * broadcast.element_size()
         return max(1, -(-len(clients) * each // CHUNK_BYTES))
 
-
-def _order(rows: Rows, clients: np.ndarray, training: Training, seed: int, round: int) -> Tensor | None:
-    if training.batch is None or training.batch >= rows.index.shape[1]:
-        return None
-    who = torch.as_tensor(clients, device=rows.index.device)
-    return batches(seed, round, who, rows.sizes, training.steps, training.batch)
+    def _order(self, clients: np.ndarray, round: int) -> Tensor | None:
+        """Minibatches of the given clients; None where the full batch is everyone's."""
+        training, sizes = self.training, self.records.sizes[clients]
+        if training.batch is None or training.batch >= sizes.max():
+            return None
+        who = torch.as_tensor(clients, device=self.records.device)
+        return batches(self.seed, round, who, torch.as_tensor(sizes), training.steps, training.batch)
 
 
 def _pick(rows: Rows, chosen: Tensor) -> tuple[Tensor, Tensor]:
