@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nicegui import background_tasks, core
+from nicegui import Client, background_tasks, core, ui
 
 from nbafl.studio.latest import Latest
 
@@ -105,5 +105,30 @@ def test_nobody_works_for_a_page_that_was_closed_until_it_comes_back() -> None:
         while not delivered:
             await asyncio.sleep(0.001)
         assert delivered == [2]
+
+    _in_a_loop(scenario)
+
+
+def test_a_page_that_never_connected_is_not_answered_once_it_is_given_up() -> None:
+    """A browser that fetched the page and went away leaves a page that is deleted after a while, work or no work."""
+
+    async def scenario() -> None:
+        delivered = []
+        gate = asyncio.Event()
+
+        async def work(question: int) -> int:
+            await gate.wait()
+            return question
+
+        client = Client(ui.page("/never-connected"), request=None)
+        latest = Latest(client, work, lambda question, _: delivered.append(question))
+        latest.ask(1)
+        await asyncio.sleep(0)
+        client.delete()
+        gate.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert delivered == []
+        assert not latest.wanted
 
     _in_a_loop(scenario)

@@ -36,6 +36,9 @@ class Latest(Generic[Question, Reply]):
         if client is not None:
             client.on_disconnect(self.leave)
             client.on_connect(self.come_back)
+            client.on_delete(
+                self.leave
+            )  # a browser that asked for the page but never connected cannot disconnect
 
     @property
     def wanted(self) -> bool:
@@ -50,7 +53,7 @@ class Latest(Generic[Question, Reply]):
             background_tasks.create(self._go_on(), name="studio: answer the newest question")
 
     def leave(self) -> None:
-        """The page was closed, or its connection broke."""
+        """The page was closed, its connection broke, or it was given up."""
         self._away = True
 
     def come_back(self) -> None:

@@ -24,6 +24,7 @@ class OutlookCard:
     """Curves that follow the plan a moment after the sliders have come to rest."""
 
     def __init__(self, client: Client, workshop: Workshop, source: Source) -> None:
+        self.client = client
         self.workshop = workshop
         self.source = source
         self.form = "empirical"
@@ -103,6 +104,8 @@ class OutlookCard:
             knowledge = await self.workshop.make(outlook.measure, plan.model_dump())
             assert knowledge is not None
         except NbaflError as error:
+            if self.client.is_deleted:
+                return
             frame.notify_error(str(error))
             self._busy("")
         else:
