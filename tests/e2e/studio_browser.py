@@ -58,7 +58,7 @@ def serve(root: Path, *options: str) -> Server:
     deadline = time.monotonic() + PATIENCE / 1000
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            urllib.request.urlopen(server.url, timeout=5).close()
+            urllib.request.urlopen(server.url + "/studio-static/studio.css", timeout=5).close()
             return server
         except urllib.error.HTTPError:
             return server
@@ -75,7 +75,8 @@ def end(server: Server) -> None:
         server.process.wait(PATIENCE / 1000)
     finally:
         server.process.kill()
-    assert "Traceback" not in server.log.read_text()
+    said = server.log.read_text()
+    assert "Traceback" not in said, said
 
 
 def _free_port() -> int:
