@@ -51,7 +51,7 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 600) -> None:
     """Until it is so; a test that waits in vain says for what."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -83,7 +83,7 @@ class Process:
         os.kill(self.pid, signal.SIGKILL)
         wait_for(lambda: not self.alive, f"end of {self.log.name}")
 
-    def finish(self, seconds: float = 120) -> int:
+    def finish(self, seconds: float = 600) -> int:
         wait_for(lambda: self.code is not None, f"exit code of {self.log.name}:\n{self.output}", seconds)
         assert self.code is not None
         return self.code

@@ -66,15 +66,15 @@ def test_four_clients_learn_what_the_simulation_learns_and_intruders_stay_out(
         return started[-1]
 
     try:
-        server = nbafl(*federation.serve("--wait", 300))
+        server = nbafl(*federation.serve("--wait", 600))
         wait_for(lambda: is_listening(federation.port) or server.poll() is not None, "the server")
         refuse_intruders(federation, tmp_path, nbafl)
         clients = [nbafl(*federation.join(client)) for client in range(4)]
-        wait_for(lambda: federation.metrics, "the first round", 200)
+        wait_for(lambda: federation.metrics, "the first round")
         # kill -9 of serve or join can leave nothing behind: neither has a child process.
         assert not any(children(process.pid) for process in (server, *clients))
         for process in (server, *clients):
-            output, _ = process.communicate(timeout=200)
+            output, _ = process.communicate(timeout=600)
             assert process.returncode == 0, output
     finally:
         for process in started:
@@ -101,7 +101,7 @@ def refuse_intruders(federation: Federation, folder: Path, nbafl: object) -> Non
     intruders = [nbafl(*unregistered), nbafl(*wrong)]  # type: ignore[operator]
     complaints = ["its key is not registered there", "does not prove to be this federation's"]
     for process, complaint in zip(intruders, complaints, strict=True):
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=600)
         assert complaint in output
         assert process.returncode == 1
     with pytest.raises(httpx.TransportError):
@@ -114,6 +114,8 @@ def check_run(federation: Federation) -> None:
     assert run.finished
     for name in ("plan.toml", "metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):
         assert (run.path / name).stat().st_size > 0
+    state = run.path / "checkpoint" / "state.safetensors"
+    assert state.stat().st_mode & 0o077 == 0, "it holds the secret seed of the draw"
     assert [line["round"] for line in run.metrics] == [1, 2, 3, 4, 5]
     assert all(answer["answered"] == [0, 1, 2, 3] for answer in federation.answers)
     losses = simulated_losses(run.plan, 8)
@@ -126,23 +128,26 @@ def check_run(federation: Federation) -> None:
 def test_a_server_killed_in_the_middle_of_a_round_goes_on_where_it_was(
     tmp_path: Path, nursery: Nursery
 ) -> None:
-    federation = Federation(tmp_path, 3, "--rounds", 5, "--samples", 200)
+    rounds = 25  # many, so that it cannot be over before a slow machine gets to the kill
+    federation = Federation(tmp_path, 3, "--rounds", rounds, "--samples", 100, "--model", "softmax")
     server = nursery.start("serve", *federation.serve())
     clients = [nursery.start(f"join-{client}", *federation.join(client)) for client in range(3)]
     wait_for(lambda: "round 3: recorded" in clients[0].output, f"round 3:\n{clients[0].output}")
     server.kill()
-    assert [line["round"] for line in federation.metrics] in ([1, 2], [1, 2, 3])
+    done = [line["round"] for line in federation.metrics]
+    assert done == list(range(1, len(done) + 1))
+    assert 2 <= len(done) < rounds
     again = nursery.start("serve", *federation.serve())
     assert again.finish() == 0, again.output
     for client in clients:
         assert client.finish() == 0, client.output
-    assert [line["round"] for line in federation.metrics] == [1, 2, 3, 4, 5]
+    assert [line["round"] for line in federation.metrics] == list(range(1, rounds + 1))
     for client in range(3):
         ledger = federation.ledger(client)
         answered = sum(client in answer["answered"] for answer in federation.answers)  # type: ignore[operator]
         # Each round was charged once; what had to be sent twice was sent as the same bytes.
-        assert ledger.spent().releases == 5
-        assert answered >= 5
+        assert ledger.spent().releases == rounds
+        assert answered >= rounds
         ledger.verify()
 
 
@@ -178,37 +183,42 @@ def test_a_client_killed_at_twenty_random_instants_never_sends_what_it_did_not_r
     home, chance = prepare(federation.home, None, []), random.Random(20)
     model = build("softmax", (1, 28, 28), 10, 0)
     with Link("127.0.0.1", federation.port, home.certificates, home.client_keys(), 2**22) as link:
-        server = Server(home.plan, model, link, wait=120, min_answers=1)
+        server = Server(home.plan, model, link, wait=600, min_answers=1)
         victim_ledger = tmp_path / "state-0" / "ledger.sqlite"
         witness = Witness(server, link, victim_ledger, victim=0)
-        stop = threading.Event()
+        stop, answered = threading.Event(), 0
 
         def rounds() -> None:
+            nonlocal answered
             while not stop.is_set() and server.round < home.plan.rounds:
                 server.step()
+                answered += 0 in server.strategy.last.answered  # type: ignore[union-attr]
+
+        def two_more_uploads() -> None:
+            before = witness.seen
+            wait_for(lambda: witness.seen > before + 1 or not working.is_alive(), "two uploads of the victim")
+            assert working.is_alive()
 
         other = nursery.start("other", *federation.join(1))
         victim = nursery.start("victim", *federation.join(0))
         working = threading.Thread(target=rounds, daemon=True)
         working.start()
         for _ in range(20):
-            before = server.round
-            wait_for(lambda: server.round > before + 1 or not working.is_alive(), "two rounds")  # noqa: B023
+            two_more_uploads()
             time.sleep(chance.uniform(0, 0.4))
             victim.kill()
             victim = nursery.start("victim", *federation.join(0))
-        before = server.round
-        wait_for(lambda: server.round > before + 1, "rounds after the last kill")
+        two_more_uploads()
         assert other.alive
         stop.set()
-        working.join(60)
+        working.join(600)
+        assert not working.is_alive()
     assert witness.unrecorded == 0
-    assert witness.seen >= 40
+    assert witness.seen >= 42
     ledger = federation.ledger(0)
     ledger.verify()
     assert ledger.spent().releases >= witness.seen - ledger.spent().resends
-    answered = server.round
-    assert ledger.spent().releases >= answered - 1
+    assert ledger.spent().releases >= answered
 
 
 def test_a_spent_budget_is_refused_the_noise_corrected_and_too_few_stop_the_run(
@@ -220,7 +230,7 @@ def test_a_spent_budget_is_refused_the_noise_corrected_and_too_few_stop_the_run(
     ]
     options = ("--dataset", "csv", "--target", "outcome", "--test", files[3], "--model", "softmax")
     federation = Federation(tmp_path, 3, "--rounds", 6, "--samples", 100, *options)
-    server = nursery.start("serve", *federation.serve("--min-answers", 2, "--wait", 60))
+    server = nursery.start("serve", *federation.serve("--min-answers", 2))
     clients = [
         nursery.start("all", *federation.join(0, data=files[0])),
         nursery.start("three", *federation.join(1, "--max-releases", 3, data=files[1])),

@@ -76,7 +76,7 @@ class Workshop:
 
     def run(self, *command: object) -> str:
         done = subprocess.run(
-            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=240
+            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=900
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

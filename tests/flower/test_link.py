@@ -28,7 +28,7 @@ from nbafl.errors import DataError, NbaflError, Refused
 from nbafl.flower import keys
 from nbafl.flower.grid import LOST, UNREADABLE, check_sizes
 from nbafl.flower.link import Link
-from nbafl.flower.node import Connection, stay
+from nbafl.flower.node import Connection, alone, stay
 
 LARGEST = 100_000
 
@@ -240,6 +240,14 @@ def test_a_certificate_that_is_none_is_one_sentence(place: Place, tmp_path: Path
     (tmp_path / "ca.crt").write_bytes(content)
     with pytest.raises(DataError, match="is not a certificate in PEM format"):
         place.connect(0, authority=tmp_path / "ca.crt")
+
+
+def test_two_processes_do_not_speak_for_one_client(tmp_path: Path) -> None:
+    refused = pytest.raises(Refused, match="another nbafl join is at work")
+    with alone(tmp_path / "state"), refused, alone(tmp_path / "state"):
+        pass
+    with alone(tmp_path / "state"):
+        pass
 
 
 def test_a_server_that_is_away_is_waited_for_in_vain(place: Place) -> None:

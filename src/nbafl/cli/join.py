@@ -95,7 +95,7 @@ def join(
     from nbafl.errors import Refused
     from nbafl.flower.console import configure_logging
     from nbafl.flower.keys import read_private_key
-    from nbafl.flower.node import Connection, stay
+    from nbafl.flower.node import Connection, alone, stay
     from nbafl.flower.quiet import check_flower
     from nbafl.flower.release import Releaser
     from nbafl.plan import Plan
@@ -107,15 +107,16 @@ def join(
     agreement = Agreement.of(handout, plan, certificate, schema)
     agreed, private = Plan.from_toml(agreement.plan), read_private_key(key)
     folder = state or Path.home() / ".nbafl" / key.name
-    ledger = Ledger(folder / "ledger.sqlite")
-    ledger.agree(epsilon, delta, max_releases, Limits(agreed.epsilon, agreed.delta))
-    releaser = Releaser(agreed, ledger, exposures)
-    client = _client(releaser, data, agreement.schema, outputs)
-    if not as_json:
-        _print_agreement(agreed, ledger, releaser)
-    connection = Connection(address, agreement.certificate, private, folder / "node")
-    stay(connection, client.handle, lambda: client.spent is not None, patience)
-    _print_outcome(ledger, client, as_json)
+    with alone(folder):
+        ledger = Ledger(folder / "ledger.sqlite")
+        ledger.agree(epsilon, delta, max_releases, Limits(agreed.epsilon, agreed.delta))
+        releaser = Releaser(agreed, ledger, exposures)
+        client = _client(releaser, data, agreement.schema, outputs)
+        if not as_json:
+            _print_agreement(agreed, ledger, releaser)
+        connection = Connection(address, agreement.certificate, private, folder / "node")
+        stay(connection, client.handle, lambda: client.spent is not None, patience)
+        _print_outcome(ledger, client, as_json)
     if client.spent:
         raise Refused(f"This client left the federation: {client.spent}")
     if client.ended != "finished":

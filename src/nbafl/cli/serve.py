@@ -137,4 +137,7 @@ def _print_handout(home: Home) -> None:
         print(f"  {sentence}")
     files = ", ".join(sorted(file.name for file in home.handout.iterdir()))
     print(f"give every client the folder {home.handout} ({files})")
-    print(f"put every client's public key (nbafl keys make NAME) into {home.key_folder}, then: nbafl serve")
+    print(
+        f"put every client's public key (nbafl keys make NAME) into {home.key_folder}, then: "
+        f"nbafl serve --home {home.path}"
+    )

@@ -8,6 +8,7 @@ server and its own: the number the server gave it is kept, so that it can sign o
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import ssl
 import threading
@@ -191,6 +192,18 @@ class Connection:
         if status in (401, 403, 404, 412):
             raise unknown(f"the server at {self.address} does not know this client ({status}).")
         raise Refused(f"the server at {self.address} refused this client's request ({status}).")
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time speaks for a client: two would sign each other off and pay for every round twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"another nbafl join is at work in {str(folder)!r}.") from None
+        yield
 
 
 Handle = Callable[[Message], Message | None]

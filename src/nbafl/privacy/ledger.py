@@ -266,16 +266,16 @@ class Ledger:
 
     def verify(self) -> int:
         """Walk the chain; returns the number of rows, refuses at the first that does not fit."""
-        previous = ""
-        rows = self.rows()
-        for place, row in enumerate(rows):
-            if row.number != place or row.previous != previous or row.hash != row.expected_hash():
-                raise Refused(
-                    f"ledger {str(self.path)!r} was tampered with: row {place} does not fit the chain."
-                )
-            previous = row.hash
-        self._verify_uploads(rows)
-        anchor.check(self.anchors, self.path, rows)
+        with self._transaction():  # else another process could move the anchor on between two looks
+            previous, rows = "", self.rows()
+            for place, row in enumerate(rows):
+                if row.number != place or row.previous != previous or row.hash != row.expected_hash():
+                    raise Refused(
+                        f"ledger {str(self.path)!r} was tampered with: row {place} does not fit the chain."
+                    )
+                previous = row.hash
+            self._verify_uploads(rows)
+            anchor.check(self.anchors, self.path, rows)
         return len(rows)
 
     # --- inside ------------------------------------------------------------------------------------------
