@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -108,4 +110,19 @@ def _as_svg(figure: Figure, axes: Axes) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    # One name for those who cannot see it, instead of hundreds of nameless strokes.
+    return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{escape(_told(axes))}"', 1)
+
+
+def _told(axes: Axes) -> str:
+    """What is drawn, in words: every line by its first and its last value."""
+    said = [
+        f"{line.get_label()}: {_ends(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()))}"
+        for line in axes.get_lines()
+    ]
+    return f"{axes.get_ylabel()} by round; " + "; ".join(said)
+
+
+def _ends(rounds: np.ndarray, values: np.ndarray) -> str:
+    first, last = f"{values[0]:.3g}", f"{values[-1]:.3g}"
+    return first if first == last else f"{first} in round {rounds[0]:g}, {last} in round {rounds[-1]:g}"

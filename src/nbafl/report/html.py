@@ -25,7 +25,7 @@ def write_report(run: Run) -> Path:
 def render(run: Run) -> str:
     """The page as text."""
     environment = Environment(loader=PackageLoader("nbafl", "report"), autoescape=select_autoescape())
-    environment.filters["number"] = _number
+    environment.filters |= {"number": _number, "epsilon": _epsilon}
     summary = run.summary()
     metrics = run.metrics
     noise = {**summary["plan"]["noise"], "aggregate_norm": _noise_norm(run, summary)}
@@ -52,6 +52,11 @@ def _fields(run: Run) -> list[tuple[str, Any, str]]:
     return [(name, getattr(run.plan, name), field.description or "") for name, field in described.items()]
 
 
+def _epsilon(value: float | None) -> str:
+    """An epsilon; where none is finite it must not read as if nothing were lost."""
+    return "∞" if value is None else _number(value)
+
+
 def _number(value: Any) -> str:
     if value is None:
         return "none"
@@ -59,4 +64,6 @@ def _number(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(_number(each) for each in value[:8]) + (" …" if len(value) > 8 else "")
-    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if 1e6 <= abs(value) < 1e12 else f"{value:.6g}"
+    return str(value)
