@@ -59,9 +59,17 @@ def table(measured: list[dict]) -> str:
     rows = {
         "**nbafl**, seconds a round": lambda f: f"**{f['seconds_per_round']:.4f}**",
         "engine": lambda f: f["engine"],
-        "arithmetic floor, seconds": lambda f: f"{f['floor_seconds']:.4f}",
-        "ratio to the floor": lambda f: f"{f['ratio_to_floor']:.2f}",
-        "large matrix product, GFLOP/s": lambda f: f"{f['gflops']:.0f}",
+        "arithmetic floor (all products dense), seconds": lambda f: f"{f['floor_seconds']:.4f}",
+        "ratio to it": lambda f: f"{f['ratio_to_floor']:.2f}",
+        "GFLOP it counts, at GFLOP/s": lambda f: f"{f['floor_gflop']:.3g} at {f['gflops']:.0f}",
+        "floor of the work done (zeros skipped), seconds": lambda f: f"{f['work_floor_seconds']:.4f}",
+        "ratio to that": lambda f: f"{f['ratio_to_work_floor']:.2f}",
+        "GFLOP that counts, dense and sparse": lambda f: (
+            f"{f['work_dense_gflop']:.3g} and {f['work_sparse_gflop']:.3g}"
+        ),
+        "large sparse product, GFLOP/s": lambda f: (
+            "–" if f["sparse_gflops"] is None else f"{f['sparse_gflops']:.0f}"
+        ),
         "start-up, seconds": lambda f: f"{f['startup_seconds']:.1f}",
         "peak memory, MB": lambda f: f"{f['memory_mb']:.0f}",
         "test accuracy at the end": lambda f: (

@@ -279,7 +279,7 @@ def test_a_population_costs_what_its_participants_cost() -> None:
         assert metrics[-1].train_loss is not None
         features = run.engine.roster.features
         assert isinstance(features, DenseFeatures)
-        assert features.matrix.data_ptr() == run._setting.records.x.data_ptr()
+        assert features.matrix.data_ptr() == run.setting.records.x.data_ptr()
         assert run.engine.roster._grams is None
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from nbafl.errors import UsageError
 from nbafl.protocol import Training
-from nbafl.simulation import Simulator, build
-from nbafl.simulation.workloads import WORKLOADS, Workload, find, flops, measure, used_inputs
+from nbafl.simulation import Simulator, build, features, gram
+from nbafl.simulation.workloads import WORKLOADS, Workload, find, flops, measure, used_inputs, work_of
 
 TINY = Workload("tiny", "a few digits", 6, 40, None, "mlp", Training(steps=3, clip=1e6), 2, 4, 2)
 
@@ -36,9 +37,60 @@ def test_the_floor_counts_the_products_of_a_round(
     assert counted.get_total_flops() == pytest.approx(expected, rel=allowance)
 
 
+@pytest.mark.parametrize(
+    ("engine", "per_round", "samples", "batch"),
+    [
+        ("plain", None, 40, None),
+        ("plain", None, 40, 10),  # minibatches are gathered dense
+        ("dual", None, 40, None),
+        ("dual", 3, 40, None),
+        ("dual", 3, 4, None),  # too small for sparse products of their own
+    ],
+)
+def test_the_work_counts_what_is_really_multiplied(
+    engine: str, per_round: int | None, samples: int, batch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sparse products as they are called, dense ones by torch's own count, in a round of float32 digits."""
+    workload = replace(
+        TINY,
+        clients=12,
+        samples=samples,
+        per_round=per_round,
+        training=Training(steps=3, batch=batch, clip=1e6),
+    )
+    federation = workload.federation()
+    model = build("mlp", federation.shape, 10, 0)
+    run = Simulator(federation, model, workload.job(), "cpu", engine, measure=(), threads=1)
+    if per_round:  # Gram matrices are no part of a round: everyone's are at hand
+        monkeypatch.setattr(gram, "WORTH_KEEPING", 0)
+        run.setting.roster._grams.of(np.arange(12))
+    else:
+        run.step()
+    made, bags = [], features._bags
+
+    def counted(column: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        made.append(2 * len(column) * others[-1].shape[1])
+        return bags(column, *others)
+
+    monkeypatch.setattr(features, "_bags", counted)
+    with FlopCounterMode(display=False) as dense:
+        run.step()
+    work = work_of(workload, run)
+    assert sum(made) == pytest.approx(work.sparse, rel=0.1)  # drawn clients may be darker than most
+    # gathered rows keep the columns that are zero everywhere, which the count leaves out
+    spare = 785 / (used_inputs(federation.x) + 1) if work.sparse == 0 else 1.0
+    assert 0.98 * work.dense <= dense.get_total_flops() <= 1.02 * spare * work.dense
+
+
 def test_a_measurement_holds_together() -> None:
     found = measure(TINY, "cpu")
     assert found.ratio_to_floor == pytest.approx(found.seconds_per_round / found.floor_seconds)
+    assert found.floor_seconds == pytest.approx(found.floor_gflop / found.gflops)
+    assert found.sparse_gflops is not None
+    least = found.work_dense_gflop / found.gflops + found.work_sparse_gflop / found.sparse_gflops
+    assert found.work_floor_seconds == pytest.approx(least)
+    assert found.ratio_to_work_floor == pytest.approx(found.seconds_per_round / least)
+    assert 0 < found.work_dense_gflop < found.work_dense_gflop + found.work_sparse_gflop < found.floor_gflop
     assert found.floor_seconds > 0
     assert found.startup_seconds > 0
     assert 100 < found.memory_mb < 100_000

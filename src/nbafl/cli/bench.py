@@ -66,9 +66,14 @@ def _print(chosen: Workload, measured: Measurement, times: dict[str, float | Non
     table.add_column("", justify="right")
     rows = [
         ("seconds a round", f"{measured.seconds_per_round:.4f}"),
-        ("arithmetic floor", f"{measured.floor_seconds:.4f}"),
-        ("ratio to the floor", f"{measured.ratio_to_floor:.2f}"),
-        ("large matrix product", f"{measured.gflops:,.0f} GFLOP/s"),
+        ("arithmetic floor, all products dense", f"{measured.floor_seconds:.4f}"),
+        ("  ratio to it", f"{measured.ratio_to_floor:.2f}"),
+        ("  counts, GFLOP", f"{measured.floor_gflop:.3g}"),
+        ("floor of the work done, zeros skipped", f"{measured.work_floor_seconds:.4f}"),
+        ("  ratio to it", f"{measured.ratio_to_work_floor:.2f}"),
+        ("  counts, GFLOP", _parts(measured)),
+        ("large matrix product", _rate(measured.gflops)),
+        ("large sparse product", _rate(measured.sparse_gflops)),
         ("start-up, seconds", f"{measured.startup_seconds:.1f}"),
         ("peak memory", f"{measured.memory_mb:,.0f} MB"),
         ("test accuracy", "–" if measured.test_accuracy is None else f"{measured.test_accuracy:.3f}"),
@@ -82,6 +87,15 @@ def _print(chosen: Workload, measured: Measurement, times: dict[str, float | Non
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def _parts(measured: Measurement) -> str:
+    dense, sparse = measured.work_dense_gflop, measured.work_sparse_gflop
+    return f"{dense:.3g} dense" + (f" + {sparse:.3g} sparse" if sparse else "")
+
+
+def _rate(gflops: float | None) -> str:
+    return "–" if gflops is None else f"{gflops:,.0f} GFLOP/s"
 
 
 def _peers(chosen: Workload, say: Any) -> dict[str, float | None]:

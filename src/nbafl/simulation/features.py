@@ -148,11 +148,24 @@ class SparseFeatures:
         starts = self._starts[clients] + skip
         stops = starts + sizes
         joined = (sizes == sizes[0]).all() and (starts[1:] == stops[:-1]).all()
-        if not joined and sizes.mean() * self.layer.outputs < SINGLE:
+        if not joined and not self.alone(float(sizes.mean())):
             return self.gather(rows.index)
         ends = [(starts[0], stops[-1])] if joined else zip(starts, stops, strict=True)
         pieces = [self.piece(int(start), int(stop)) for start, stop in ends]
         return SparseBlock(pieces, rows, self._dense, self.layer.bias)
+
+    def alone(self, rows: float) -> bool:
+        """Whether a client of so many rows is worth a sparse product of its own."""
+        return rows * self.layer.outputs >= SINGLE
+
+    @property
+    def entries_per_record(self) -> float:
+        """Mean number of non-zero features of a record, the bias among them."""
+        return len(self._column) / self.records
+
+    @property
+    def records(self) -> int:
+        return len(self._offset) - 1
 
     def gather(self, index: Tensor) -> DenseBlock:
         return DenseBlock(self._dense.index_select(0, index.reshape(-1)), index.shape, self.layer.bias)

@@ -41,6 +41,10 @@ class Setting:
     """The test set in pieces: features and targets (1, rows); multiplied with full tables."""
     recordings: Recordings = field(default_factory=Recordings)
 
+    @property
+    def features(self) -> Features | None:
+        return None if self.roster is None else self.roster.features
+
     @classmethod
     def of(cls, records: Records, model: nn.Module) -> Setting:
         network = Network.of(model, records.data.shape)

@@ -70,7 +70,7 @@ class Simulator:
         self.round = 0
         if setting is None:
             setting = Setting.of(Records(federation, self.device, self.vector.dtype), self._model)
-        self._setting, self.data = setting, setting.records.data
+        self.setting, self.data = setting, setting.records.data
         crew = Crew(threads or cores() if self.device.type == "cpu" else 1)
         choice = Choice(setting, self._model, job, crew, "norms" in self.measure)
         self.engine, self._scorer = choose(engine, choice)
@@ -144,14 +144,14 @@ class Simulator:
         repeats = isinstance(self._scorer, NetworkScorer) and clients is None and not set_aside
         if self.device.type == "cpu" or not repeats:
             return values(self.vector)
-        known = self._setting.recordings.evaluations
+        known = self.setting.recordings.evaluations
         return known.setdefault((self.measure, self.tf32), Replayed(values))(self.vector)
 
     def _weights(self, clients: np.ndarray) -> np.ndarray:
         """p_i over the participants."""
         if self.job.weights == "uniform":
             return np.full(len(clients), 1 / len(clients))
-        sizes = self._setting.records.sizes[clients]
+        sizes = self.setting.records.sizes[clients]
         return sizes / sizes.sum()
 
     def _check(self, federation: Data) -> None:
