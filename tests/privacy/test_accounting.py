@@ -236,3 +236,10 @@ def test_attack_power_with_drawn_clients_bounds_the_likelihood_ratio_test() -> N
     assert found >= bound - 0.02
     with pytest.raises(UsageError, match="false_positive_rate"):
         accounting.attack_power(release, noise, adversary.TARGETED, 0.0)
+
+
+def test_a_mixture_of_nothing_spends_nothing() -> None:
+    """No distance at all between the worlds, however often the client is drawn: δ = 0 and ε = 0, not a traceback."""
+    log_weights = accounting.participation_weights(paper_release(per_round=20))[1]
+    assert accounting.log_mixture_delta(log_weights, np.zeros(26), 0.5) == -math.inf
+    assert accounting.mixture_epsilon(log_weights, np.zeros(26), 1e-5) == 0

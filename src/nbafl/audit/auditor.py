@@ -181,8 +181,6 @@ def setting_of(plan: Plan, target: int) -> Setting:
     release, noise = plan.release(), plan.noise_scales()
     weights, sigmas = release.weights, noise.sigma_uplink
     if not release.everyone:
-        if not release.equal:
-            raise UsageError("sizes", "unequal", "equal for an audit of a plan with per_round below clients")
         weights = np.full(plan.drawn, 1 / plan.drawn)
         sigmas = sigmas[: plan.drawn]
     others = np.delete(np.arange(len(weights)), target)
@@ -266,6 +264,10 @@ def check(plan: Plan, trials: int, confidence: float) -> None:
         raise UsageError("trials", trials, f"at least {LEAST_TRIALS}")
     if not 0.5 <= confidence < 1:
         raise UsageError("confidence", confidence, "at least 0.5 and below 1")
+    release = plan.release()
+    if not (release.everyone or release.equal):
+        # What a round tells would depend on who else was drawn, and so would the curve that a proof rests on.
+        raise UsageError("sizes", "unequal", "equal for an audit of a plan with per_round below clients")
 
 
 def _finite(value: float | None) -> float | None:

@@ -85,8 +85,9 @@ def log_mixture_slope(
 def _log_mean(log_weights: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """ln Σ_r e^{log_weight + log} over the last axis."""
     terms = log_weights + logs
-    largest = terms.max(axis=-1, keepdims=True)
-    return np.asarray(np.log(np.exp(terms - largest).sum(axis=-1)) + largest[..., 0])
+    largest = np.maximum(terms.max(axis=-1, keepdims=True), -1e300)  # finite, also where every term is 0
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(terms - largest).sum(axis=-1)) + largest[..., 0])
 
 
 def mixture_epsilon(log_weights: np.ndarray, mu: np.ndarray, delta: float) -> float:
