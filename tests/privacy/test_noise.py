@@ -16,7 +16,7 @@ from scipy import stats
 
 from nbafl.errors import Refused, UsageError
 from nbafl.privacy import noise
-from nbafl.privacy.noise import SecureGaussian, arithmetic_cost, grid_step
+from nbafl.privacy.noise import SecureGaussian, arithmetic_cost, grid_step, largest_coordinate
 
 ALARM = 1e-8
 
@@ -119,7 +119,17 @@ def test_a_seed_is_refused() -> None:
         SecureGaussian(seed=0)
 
 
-@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("sigma", [1e-200, 1e-8, 1e6, 1e200])
+def test_extreme_scales_follow_the_same_law(sigma: float) -> None:
+    """Up to the largest coordinate the grid takes, nothing is lost to rounding or overflow."""
+    count, largest = 200_000, largest_coordinate(sigma)
+    assert largest / sigma > 2.0**20
+    for centre in (0.0, largest, -largest):
+        noise = (SecureGaussian().add(np.full(count, centre), sigma, sigma) - centre) / sigma
+        assert stats.kstest(noise, "norm").pvalue > ALARM
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, 5e-324, 1e308])
 def test_no_release_without_noise(sigma: float) -> None:
     with pytest.raises(UsageError, match="sigma must be a positive number"):
         SecureGaussian().add(np.zeros(3), sigma, 1.0)

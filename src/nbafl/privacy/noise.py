@@ -40,13 +40,13 @@ BATCH = 2**14
 
 def grid_step(sigma: float) -> float:
     """The step gamma: the power of two that puts sigma/gamma in [2^30, 2^31)."""
-    if not (math.isfinite(sigma) and sigma > 0):
+    if not 2.0**-900 < sigma < 2.0**900:  # beyond, a step or a multiple of it is no float64 any more
         raise UsageError("sigma", sigma, "a positive number (a release without noise is never made)")
     return 2.0 ** (math.frexp(sigma)[1] - 1 - SPREAD_BITS)
 
 
 def largest_coordinate(sigma: float) -> float:
-    """What the grid of `sigma` can hold, 2^21 sigma or more: ask before there is any data to refuse."""
+    """What the grid of `sigma` can hold, 2^20 sigma or more: ask before there is any data to refuse."""
     return LARGEST / 2 * grid_step(sigma)
 
 
