@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -89,9 +90,31 @@ def test_a_second_call_trains_nothing(
         raise AssertionError("a cached result was computed again")
 
     monkeypatch.setattr("nbafl.paper.data.simulate_batch", trains)
-    again = reproduce((2, 9, 10), seeds=2, out=made[0], settings=TINY)
-    before = [entry for entry in made[1].verdicts if entry["figure"] in (2, 9, 10)]
-    assert again.verdicts == before
+    for asked in ((2, 9, 10), (11,), (7,)):
+        again = reproduce(asked, seeds=2, out=made[0], settings=TINY)
+        assert again.verdicts == [entry for entry in made[1].verdicts if entry["figure"] in asked]
+
+
+def test_a_call_for_some_figures_keeps_the_others_on_the_page(made: tuple[Path, Reproduction]) -> None:
+    folder, result = made
+    again = reproduce((3, 8), seeds=2, out=folder, settings=TINY)
+    assert again.kept == (2, 4, 5, 6, 7, 9, 10, 11)
+    assert {entry["figure"] for entry in again.verdicts} == {3, 8}
+    assert json.loads((folder / "verdicts.json").read_text()) == result.verdicts
+    assert again.page.read_text().count("data:image/png;base64,") == 2 * len(FIGURES)
+
+
+def test_figures_of_other_numbers_do_not_stay_on_the_page(
+    made: tuple[Path, Reproduction], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(made[0], tmp_path / "copy"))
+    assert reproduce((8,), seeds=2, out=folder, settings=replace(TINY, clip=5.0)).kept == ()
+    folder = Path(shutil.copytree(made[0], tmp_path / "other"))
+    fewer = reproduce((2,), seeds=1, out=folder, settings=TINY)
+    assert fewer.kept == ()
+    assert {entry["figure"] for entry in json.loads((folder / "verdicts.json").read_text())} == {2}
+    (folder / "verdicts.json").write_text("not ours")
+    assert reproduce((3,), seeds=1, out=folder, settings=TINY).kept == ()
 
 
 def test_a_short_run_is_the_beginning_of_a_long_one_with_the_same_noise() -> None:
@@ -150,7 +173,7 @@ def test_the_verb_writes_the_trainings_and_prints_json(tmp_path: Path) -> None:
     app.command()(verb)
     runner = CliRunner()
     jobs = tmp_path / "jobs.json"
-    done = runner.invoke(app, ["2", "--seeds", "1", "--jobs", str(jobs)])
+    done = runner.invoke(app, ["2", "--seeds", "1", "--out", str(tmp_path), "--jobs", str(jobs)])
     assert done.exit_code == 0, done.output
     assert len(json.loads(jobs.read_text())["trainings"]) == 7  # three epsilons twice, and one without noise
     done = runner.invoke(app, ["8", "--seeds", "1", "--out", str(tmp_path), "--json"])

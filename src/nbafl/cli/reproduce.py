@@ -6,9 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from nbafl.paper.reproduce import Reproduction
 
 HELP = """Make the paper's result figures (2 to 11) again and say which of its claims hold.
 
@@ -54,7 +57,7 @@ def reproduce(
     if as_json:
         print(json.dumps(made.verdicts, indent=2))
     else:
-        _print(made.verdicts, made.page)
+        _print(made)
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: progress.advance(task, done)
 
 
-def _print(entries: list[dict[str, Any]], page: Path) -> None:
+def _print(made: Reproduction) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -78,7 +81,7 @@ def _print(entries: list[dict[str, Any]], page: Path) -> None:
     table = Table(title="The paper's claims, tested over seeds")
     for heading in ("figure", "claim", "paper's noise", "exact noise"):
         table.add_column(heading)
-    for row in overview(entries):
+    for row in overview(made.verdicts):
         table.add_row(str(row["figure"]), row["claim"], row["paper"], row["exact"])
     console = Console()
     console.print(table)
@@ -86,4 +89,7 @@ def _print(entries: list[dict[str, Any]], page: Path) -> None:
         "holds / fails: by a paired test over the seeds. artefact: it holds only because the noise was too small for the "
         "epsilon it claims (against the eavesdropper, granting 2C/m)."
     )
-    console.print(f"Figures and evidence: {page}")
+    if made.kept:
+        kept = ", ".join(str(number) for number in made.kept)
+        console.print(f"The page also lists what earlier calls made with the same numbers: figures {kept}.")
+    console.print(f"Figures and evidence: {made.page}")

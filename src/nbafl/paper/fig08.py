@@ -16,6 +16,7 @@ import numpy as np
 from nbafl.paper.over_rounds import TOTAL_ROUNDS
 from nbafl.paper.pictures import Panel, Picture, Series
 from nbafl.paper.settings import Settings
+from nbafl.plan import Plan
 from nbafl.theory.assumptions import Evaluation
 from nbafl.theory.bounds import LocalSolver, printed, repaired
 from nbafl.theory.optimum import Optimum, minimise, whole_numbers
@@ -34,11 +35,22 @@ class Expressions:
     @cached_property
     def knowledge(self) -> Knowledge:
         """Constants at the figure's mu, from a pilot that is run once."""
-        plan = self.settings.plan("paper", self.settings.epsilons[0], mu=self.settings.mu_bound)
-        path = self.folder / f"pilot-{plan.digest()[:12]}.json"
-        if not path.exists():
-            explore(plan).save(path)
-        return Knowledge.load(path)
+        if not self.measured:
+            explore(self._plan).save(self._path)
+        return Knowledge.load(self._path)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the pilot was run by an earlier call."""
+        return self._path.exists()
+
+    @property
+    def _plan(self) -> Plan:
+        return self.settings.plan("paper", self.settings.epsilons[0], mu=self.settings.mu_bound)
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / f"pilot-{self._plan.digest()[:12]}.json"
 
     def printed(self, epsilon: float, rounds: int) -> Evaluation:
         """Theorem 2 with average constants."""
@@ -80,7 +92,7 @@ def pictures(expressions: Expressions, calibration: str) -> list[Picture]:
         settings,
         curves,
         "bound of F(w_T) - F(w*) (nats)",
-        f"repaired bound, if its premises hold; noise of {calibration}",
+        f"repaired bound, if its premises hold; {'the paper’s' if calibration == 'paper' else calibration} noise",
     )
     panels.append(replace(repaired, log_x=True, log_y=True))
     note = f"μ = {settings.mu_bound:g}; constants from a pilot; a star marks the smallest value"

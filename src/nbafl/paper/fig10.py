@@ -33,4 +33,4 @@ def pictures(runs: Runs, calibration: str) -> list[Picture]:
     ]
     panel = Panel(tuple(lines), TOTAL_ROUNDS, "training loss after T rounds (cross-entropy, nats)")
     title = f"loss over T, {settings.clients} clients"
-    return [Picture(10, calibration, title, (panel,), "A star marks the smallest mean of a line.")]
+    return [Picture(10, calibration, title, (panel,), "a star marks the smallest mean of a line")]

@@ -50,4 +50,4 @@ def pictures(runs: Runs, calibration: str) -> list[Picture]:
         "training loss (cross-entropy, nats)",
     )
     title = f"loss over K after T = {settings.rounds} rounds"
-    return [Picture(11, calibration, title, (panel,), "A star marks the smallest mean of a line.")]
+    return [Picture(11, calibration, title, (panel,), "a star marks the smallest mean of a line")]

@@ -76,6 +76,11 @@ class Picture:
     def name(self) -> str:
         return f"fig{self.number:02d}_{self.calibration}"
 
+    @property
+    def banded(self) -> bool:
+        """Whether some line has a spread over the seeds."""
+        return any(len(series.values) > 1 for panel in self.panels for series in panel.series)
+
 
 @dataclass(frozen=True)
 class Files:

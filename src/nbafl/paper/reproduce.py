@@ -1,7 +1,8 @@
 """Make the figures again: compute or recall the runs, draw, test the claims, write one page.
 
 The out folder holds `fig02_paper.png` and so on (also .svg and .csv), `verdicts.json`, `index.html`, and under `data`
-the cached results and the pilot of figures 8 and 9. A second call with the same numbers only draws.
+the cached results and the pilot of figures 8 and 9. A second call with the same numbers only draws, and what earlier
+calls with these numbers left in the folder stays on the page.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from nbafl.paper.verdicts import verdicts
 FIGURES = tuple(range(2, 12))
 CACHE = "results.json"
 SHARED_SCALE = (2, 3, 4, 5, 6, 7, 10)
+PROMISES = {
+    "paper": "ε as the paper claims it at δ = {delta:g}; what its noise is worth stands with the verdicts",
+    "exact": "ε at δ = {delta:g} against the eavesdropper, granting the sensitivity 2C/m",
+}
 _TRAINED = (fig02_03, fig04_05, fig06_07, fig09, fig10, fig11)
 
 Meter = Callable[[int], None]
@@ -38,6 +43,8 @@ class Reproduction:
 
     verdicts: list[dict[str, Any]]
     page: Path
+    kept: tuple[int, ...] = ()
+    """Figures of earlier calls that the page lists too."""
 
 
 def runs_of(figures: tuple[int, ...], settings: Settings, seeds: int) -> Runs:
@@ -49,12 +56,17 @@ def runs_of(figures: tuple[int, ...], settings: Settings, seeds: int) -> Runs:
             raise UsageError(
                 "figures", number, "between 2 and 11 (figure 1 is a drawing, see docs/protocol.md)"
             )
-    wanted: list[Wanted] = []
-    for module in _TRAINED:
-        if set(module.NUMBERS) & set(figures):
-            for calibration in CALIBRATIONS:
-                wanted += module.wanted(settings, calibration)
-    return Runs(settings, seeds, wanted)
+    return Runs(settings, seeds, _wanted(figures, settings), among=_wanted(FIGURES, settings))
+
+
+def _wanted(figures: tuple[int, ...], settings: Settings) -> list[Wanted]:
+    return [
+        each
+        for module in _TRAINED
+        if set(module.NUMBERS) & set(figures)
+        for calibration in CALIBRATIONS
+        for each in module.wanted(settings, calibration)
+    ]
 
 
 def recall(runs: Runs, out: Path) -> Runs:
@@ -88,10 +100,49 @@ def reproduce(
     expressions = Expressions(settings, data)
     images = _draw(figures, runs, expressions, out)
     entries = verdicts(runs, expressions, figures)
-    write_text(out / "verdicts.json", json.dumps(entries, indent=2) + "\n")
+    kept = _kept(figures, runs, expressions, out)
+    images |= {number: _drawn(number, out) for number in kept}
+    every = sorted(
+        [*entries, *(each for found in kept.values() for each in found)], key=lambda e: e["figure"]
+    )
+    write_text(out / "verdicts.json", json.dumps(every, indent=2) + "\n")
     grids = {name: getattr(settings, name) for name in ("round_grid", "drawn_grid", "client_grid")}
-    write_text(out / "index.html", page.render(describe(settings), seeds, LEVEL, grids, images, entries))
-    return Reproduction(entries, out / "index.html")
+    write_text(out / "index.html", page.render(describe(settings), seeds, LEVEL, grids, images, every))
+    return Reproduction(entries, out / "index.html", tuple(kept))
+
+
+def _kept(
+    figures: tuple[int, ...], runs: Runs, expressions: Expressions, out: Path
+) -> dict[int, list[dict[str, Any]]]:
+    """The verdicts of other figures that an earlier call left here, if it made them with the same numbers."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for entry in _earlier(out / "verdicts.json"):
+        if entry["evidence"]["seeds"] == runs.seeds:
+            found.setdefault(entry["figure"], []).append(entry)
+    return {
+        number: found[number]
+        for number in sorted(found.keys() & set(FIGURES) - set(figures))
+        if all(path.is_file() for _, path in _drawn(number, out))
+        and not runs.only(_wanted((number,), runs.settings)).missing()
+        and (number not in (*fig08.NUMBERS, *fig09.NUMBERS) or expressions.measured)
+    }
+
+
+def _earlier(path: Path) -> list[dict[str, Any]]:
+    """The verdicts in a file; none where it is missing or is not one of ours."""
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        return [each for each in entries if isinstance(each["evidence"]["seeds"], int) and each["figure"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _drawn(number: int, out: Path) -> list[tuple[str, Path]]:
+    """Where the two pictures of a figure are, each with what to say to those who cannot see it."""
+    return [
+        (f"Figure {number} under {calibration} calibration", out / f"fig{number:02d}_{calibration}.png")
+        for calibration in CALIBRATIONS
+    ]
 
 
 def _draw(
@@ -104,8 +155,22 @@ def _draw(
         if number in SHARED_SCALE:
             limits = same_limits(pair)
             pair = [_limited(picture, limits) for picture in pair]
-        images[number] = [(picture.title, write(picture, out).png) for picture in pair]
+        for picture in pair:
+            write(replace(picture, note=_note(picture, runs)), out)
+        images[number] = _drawn(number, out)
     return images
+
+
+def _note(picture: Picture, runs: Runs) -> str:
+    """What stands under a picture: its own remarks, what the bands are, and what an epsilon in it means."""
+    seeds = (
+        [f"bands: one standard deviation over {runs.seeds} seeds"]
+        if picture.banded and runs.seeds > 1
+        else []
+    )
+    remarks = "; ".join([*([picture.note] if picture.note else []), *seeds])
+    promise = PROMISES[picture.calibration].format(delta=runs.settings.delta)
+    return f"{remarks}\n{promise}" if remarks else promise
 
 
 def _picture(number: int, runs: Runs, expressions: Expressions, calibration: str) -> Picture:

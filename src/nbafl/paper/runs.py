@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -38,15 +39,27 @@ class Wanted:
 class Runs:
     """The trainings of a set of figures, and what came out."""
 
-    def __init__(self, settings: Settings, seeds: int, wanted: Iterable[Wanted]) -> None:
+    def __init__(
+        self, settings: Settings, seeds: int, wanted: Iterable[Wanted], among: Iterable[Wanted] = ()
+    ) -> None:
+        """`among`: all that anybody may want. Trainings are shared over them, so that what one figure left in the cache
+        serves the next, whichever was asked for first."""
         self.settings, self.seeds = settings, seeds
         self.results: dict[str, Curve] = {}
-        self._home = self._share(list(dict.fromkeys(wanted)))
+        self._wanted = tuple(dict.fromkeys(wanted))
+        self._home = self._share(list(dict.fromkeys((*self._wanted, *among))))
+
+    def only(self, wanted: Iterable[Wanted]) -> Runs:
+        """The same runs and results, of which only these are wanted."""
+        other = copy(self)
+        other._wanted = tuple(dict.fromkeys(wanted))
+        return other
 
     @property
     def trials(self) -> list[Trial]:
-        """Every trial once."""
-        return list(dict.fromkeys(self._home.values()))
+        """Every trial that is wanted, once."""
+        places = ((each, seed) for each in self._wanted for seed in range(self.seeds))
+        return list(dict.fromkeys(self._home[place] for place in places))
 
     def values(self, wanted: Wanted, name: str = "train_loss") -> np.ndarray:
         """What was measured, shape (seeds, rounds) for a curve and (seeds,) for a point."""
@@ -61,7 +74,7 @@ class Runs:
 
     def load(self, path: Path) -> None:
         """Take results from a file."""
-        known = {each.key for each in self.trials}
+        known = {each.key for each in self._home.values()}
         self.results |= {key: curve for key, curve in read_results(path).items() if key in known}
 
     def missing(self) -> list[Trial]:
