@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,9 +150,7 @@ def _seconds(command: list[str], root: Path, say: Any, peer: str) -> float | Non
     path = os.pathsep.join([str(root / "src"), str(root / "benchmarks" / "peers")])
     environment = {**os.environ, "PYTHONPATH": path}
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=PEER_LIMIT_SECONDS, check=False
-        )
+        done = _run(command, environment, PEER_LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         say.print(f"{peer} took longer than {PEER_LIMIT_SECONDS} seconds.")
         return None
@@ -162,25 +162,52 @@ def _seconds(command: list[str], root: Path, say: Any, peer: str) -> float | Non
 
 
 def _peer_environment(root: Path, say: Any) -> Path:
-    """A virtual environment for the peers alone: their requirements disagree with ours."""
+    """A virtual environment for the peers alone: their requirements disagree with ours.
+
+    The stamp is written last. What an interrupted or failed installation left behind has none and is made anew.
+    """
     folder = root / ".venv-peers"
     python = folder / "bin" / "python"
     stamp = folder / ".installed"
     if stamp.exists():
         return python
-    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraint = folder / "constraints.txt"
     with say.status("installing pfl, FedJAX and Flower into .venv-peers (several minutes)"):
-        _do([sys.executable, "-m", "venv", str(folder)])
+        _install([sys.executable, "-m", "venv", "--clear", str(folder)])
         constraint.write_text(PEER_TORCH + "\n")
-        _do([*pip, "--constraint", str(constraint), PEER_TORCH])
-        _do([*pip, "--constraint", str(constraint), *PEER_PACKAGES])
+        _install([*pip, "--constraint", str(constraint), PEER_TORCH])
+        _install([*pip, "--constraint", str(constraint), *PEER_PACKAGES])
     stamp.touch()
     return python
 
 
-def _do(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _install(command: list[str]) -> None:
+    done = _run(command, dict(os.environ))
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise Refused(f"The peers could not be installed: {why}")
+        said = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.strip()]
+        why = next(
+            (line for line in said if "No matching distribution" in line), (said or ["no message"])[-1]
+        )
+        raise Refused(f"The peers could not be installed: {why.strip().rstrip('.')}.")
+
+
+def _run(
+    command: list[str], environment: dict[str, str], limit: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; if it takes too long, or we are told to stop, all that it started ends with it."""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
