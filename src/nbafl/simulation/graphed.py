@@ -8,7 +8,9 @@ and seed share the recording.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -78,6 +80,20 @@ class DrawnTeam:
         return self.everyone.reach[self.numbers]
 
 
+@contextmanager
+def capture() -> Iterator[torch.cuda.CUDAGraph]:
+    """Record what is launched inside, with the garbage collector kept out: freeing an earlier recording spoils this one."""
+    graph, collecting = torch.cuda.CUDAGraph(), gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph):
+            yield graph
+    finally:
+        if collecting:
+            gc.enable()
+
+
 class Recording:
     """A round's kernels with their inputs and outputs; the first round runs them one by one, later ones replay."""
 
@@ -88,7 +104,7 @@ class Recording:
         self._engine, self._teams, self._everyone = engine, teams, everyone
         sizes = records.sizes
         self._largest, self._smallest = int(sizes.max()), int(sizes.min())
-        self._sizes = torch.as_tensor(np.ascontiguousarray(sizes[:count]), device=records.device)
+        self._sizes = torch.tensor(sizes[:count], device=records.device)
         self._clients = torch.arange(count, device=records.device)
         self._weights = torch.empty(count, dtype=records.dtype, device=records.device)
         self._salt = torch.zeros((), dtype=torch.int64, device=records.device)
@@ -113,9 +129,9 @@ class Recording:
         if first or not broadcast.is_cuda:
             return self._round()
         if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with capture() as graph:
                 self._result = self._round()
+            self._graph = graph
         self._graph.replay()
         assert self._result is not None
         return self._result
@@ -158,9 +174,9 @@ class Replayed:
             return self._function(self._vector)
         self._vector.copy_(vector)
         if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with capture() as graph:
                 self._values = self._function(self._vector)
+            self._graph = graph
         self._graph.replay()
         return self._values
 
