@@ -13,7 +13,7 @@ from torch import nn
 
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
-from nbafl.protocol import Training, client_batches, descend, flatten
+from nbafl.protocol import Training, client_batches, descend, flatten, train_locally
 from nbafl.simulation import Job, Simulator, build, simulate_batch
 from nbafl.simulation.features import DenseFeatures
 from nbafl.simulation.simulator import MEASURES
@@ -262,10 +262,64 @@ def test_batched_runs_with_dropout_equal_single_runs(ragged: Federation) -> None
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_layers_with_running_statistics_are_refused(ragged: Federation) -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
-    with pytest.raises(UsageError, match="GroupNorm"):
-        Simulator(ragged, model, Job(Training()), "cpu")
+class Buffered(nn.Module):
+    """A linear model with a buffer that scales, or counts the passes made in training."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.layer, self.counts = nn.Linear(784, 10), counts
+        self.register_buffer("number", torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.counts and self.training:
+            self.number += 1
+        return self.layer(x.flatten(1) * self.number)
+
+
+@pytest.mark.parametrize("rule", ["paper", "gradient"])
+def test_layers_with_running_statistics_are_refused(ragged: Federation, rule: str) -> None:
+    job = Job(Training(rule=rule, steps=1), rounds=2)
+    for norm in (nn.BatchNorm1d(8), nn.BatchNorm1d(8, track_running_stats=False)):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), norm, nn.Linear(8, 10))
+        with pytest.raises(UsageError, match="GroupNorm"):
+            Simulator(ragged, model, job, "cpu")
+    with pytest.raises(UsageError, match="buffer 'number'"):
+        Simulator(ragged, Buffered(counts=True), job, "cpu")
+    run = Simulator(ragged, Buffered(counts=False), job, "cpu")
+    assert run.step().train_loss > run.step().train_loss
+
+
+def test_dropout_is_on_in_training_under_every_rule(digits: Federation) -> None:
+    """Dropout of everything leaves a gradient of zero; evaluated without dropout, the model still answers."""
+    for rule in ("paper", "gradient"):
+        model = nn.Sequential(nn.Flatten(), nn.Dropout(1.0), nn.Linear(784, 10, bias=False))
+        run = Simulator(digits, model, Job(Training(rule=rule, steps=1), rounds=1), "cpu")
+        run.step()
+        torch.testing.assert_close(run.vector, flatten(model))
+
+
+def test_a_state_of_another_model_is_refused(digits: Federation) -> None:
+    run = simulator(digits, Job(Training()))
+    other = Simulator(digits, build("softmax", digits.shape, 10, 0), Job(Training()), "cpu")
+    with pytest.raises(UsageError, match="203530 weights"):
+        run.restore(other.state())
+
+
+@pytest.mark.parametrize("batch", [None, 64])
+@pytest.mark.parametrize("engine", ["dual", "plain", "vmap"])
+def test_a_client_of_one_record_beside_one_of_thousands(engine: str, batch: int | None) -> None:
+    """Both weigh the same here; nobody is padded to the other, and each is trained as if alone."""
+    federation = Federation.mnist(sizes=[1, 3000, 1, 2], seed=3)
+    model = build("softmax", federation.shape, 10, 0)
+    job = Job(Training(steps=3, batch=batch, clip=1.0), rounds=1, weights="uniform")
+    run = Simulator(federation, model, job, "cpu", engine, measure=())
+    run.step()
+    alone = []
+    for client in range(4):
+        x, y = (torch.as_tensor(part) for part in federation.client(client))
+        order = client_batches(0, 1, client, len(y), job.training)
+        alone.append(train_locally(model, x, y, flatten(model), job.training, order))
+    torch.testing.assert_close(run.vector, torch.stack(alone).mean(0), rtol=1e-4, atol=1e-6)
 
 
 def test_a_population_costs_what_its_participants_cost() -> None:

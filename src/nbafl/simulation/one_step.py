@@ -19,7 +19,7 @@ from nbafl.protocol.gradient import check_one_step, clipped_gradient, linear_cha
 from nbafl.simulation.crew import LANES, Crew
 from nbafl.simulation.engine import Aggregate
 from nbafl.simulation.records import Records
-from nbafl.simulation.vmap import check_trainable
+from nbafl.simulation.vmap import in_training
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class OneStepEngine:
     def __init__(
         self, records: Records, model: nn.Module, training: Training, seed: int, crew: Crew | None = None
     ) -> None:
-        check_trainable(model)
         check_one_step(training)
-        self.records, self.model, self.training, self.seed = records, model, training, seed
+        self.records, self.training, self.seed = records, training, seed
+        self.model = in_training(model, records)
         # Layers that draw random numbers take turns with one generator, so only plain chains are split over cores.
         splits = records.x.device.type == "cpu" and linear_chain(model, records.x) is not None
         self.crew = crew if splits else None

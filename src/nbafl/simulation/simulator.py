@@ -127,6 +127,10 @@ class Simulator:
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Go on from a `state()`."""
+        weights = state["vector"].numel()
+        if weights != self.vector.numel():
+            allowed = f"of this model, which has {self.vector.numel()} weights"
+            raise UsageError("state", f"one of {weights} weights", allowed)
         self.vector = state["vector"].to(self.device, self.vector.dtype, copy=True)
         self.round = int(state["round"])
         velocity = state.get("velocity")

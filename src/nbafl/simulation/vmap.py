@@ -22,13 +22,21 @@ from nbafl.simulation.records import Records, Rows
 CHUNK_BYTES = 512 * 2**20
 
 
-def check_trainable(model: nn.Module) -> None:
-    """Refuse layers whose training step is not a function of one client's records alone."""
+def in_training(model: nn.Module, records: Records) -> nn.Module:
+    """A copy of the model as it trains (with dropout); refused if a step is not a function of one client's records alone."""
+    model = copy.deepcopy(model).train()
     for name, layer in model.named_modules():
-        tracks = isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False)
-        if tracks and layer.training:
+        if isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", False):
             allowed = "free of layers that keep running statistics (use GroupNorm or LayerNorm instead)"
             raise UsageError("model", f"{type(layer).__name__} at {name!r}", allowed)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    if before:
+        with torch.no_grad(), _seeded(0, records.device):
+            model(records.x[:2])
+        for name, buffer in model.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                raise UsageError("model", f"buffer {name!r}", "free of buffers that change in training")
+    return model
 
 
 class VmapEngine:
@@ -38,8 +46,7 @@ class VmapEngine:
 
     def __init__(self, records: Records, model: nn.Module, training: Training, seed: int) -> None:
         self.records, self.training, self.seed = records, training, seed
-        self.model = copy.deepcopy(model).train()
-        check_trainable(self.model)
+        self.model = in_training(model, records)
         self._gradients = vmap(grad(self._objective), randomness="different")
 
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
