@@ -16,6 +16,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from nbafl.errors import DataError, UsageError
 from nbafl.flower import wire
 from nbafl.flower.client import Client, parameters
+from nbafl.flower.home import prepare
 from nbafl.flower.local_data import client_data, make_schema, read_schema, server_data, write_schema
 from nbafl.flower.release import Releaser
 from nbafl.flower.wire import Instruction
@@ -200,6 +201,16 @@ def test_csv_files_are_read_by_the_agreed_schema(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(DataError, match="is not a schema file"):
         read_schema(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("test", [None, "nowhere.csv"])
+def test_a_federation_without_a_test_set_is_not_even_prepared(tmp_path: Path, test: str | None) -> None:
+    plan = Plan(dataset="csv", target="outcome", test=test)
+    with pytest.raises(UsageError, match="test must be a CSV file that is there"):
+        prepare(tmp_path / "home", plan, [])
+    assert not (tmp_path / "home").exists()
+    with pytest.raises(UsageError, match="test must be a CSV file that is there"):
+        server_data(plan)
 
 
 def test_a_function_brings_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from flwr.supernode.cli.flower_supernode import load_ssh_private_key
 
 from nbafl.cli import run_command
@@ -38,6 +40,18 @@ def test_what_is_no_key_is_one_sentence(tmp_path: Path) -> None:
             read(tmp_path / "junk")
         with pytest.raises(DataError, match="cannot be read"):
             read(tmp_path / "missing")
+
+
+def test_only_the_agreed_kind_of_key_is_taken(tmp_path: Path) -> None:
+    weak = ec.generate_private_key(ec.SECP256R1())
+    encoded = weak.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    (tmp_path / "weak").write_bytes(encoded)
+    (tmp_path / "weak.pub").write_bytes(
+        weak.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    )
+    for read, name in ((keys.read_private_key, "weak"), (keys.read_public_key, "weak.pub")):
+        with pytest.raises(DataError, match="must be an ECDSA P-384 key"):
+            read(tmp_path / name)
 
 
 def handshake(made: keys.Certificates, authority: Path, host: str) -> None:

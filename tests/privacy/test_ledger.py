@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -294,6 +295,31 @@ def test_an_anchor_that_lags_behind_a_crash_is_fine(tmp_path: Path) -> None:
     ledger.close()
     anchor.write_text(older)
     assert open_ledger(tmp_path).spent().releases == 4
+
+
+def test_a_ledger_is_known_again_after_a_reboot_renumbered_its_disk(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    ledger.close()
+    (anchor,) = (tmp_path / "anchors").glob("*.json")
+    note = json.loads(anchor.read_text())
+    assert note["file"] == {"path": str(ledger.path), "inode": ledger.path.stat().st_ino}
+    note["file"]["device"] = 12345  # as anchors of earlier versions say
+    anchor.write_text(json.dumps(note))
+    assert open_ledger(tmp_path).spent().releases == 3
+
+
+def test_how_many_answers_are_affordable_is_how_many_are_answered(tmp_path: Path) -> None:
+    for case, (mu, limit, most) in enumerate(
+        [(0.3, 3.0, 1000), (0.3, 0.01, 10), (0.01, 5.0, 7), (1.0, 9.0, 40)]
+    ):
+        ledger = open_ledger(tmp_path / str(case))
+        ledger.set_limits(Limits(limit, 1e-5))
+        possible = ledger.affordable("plan", flat(mu, most))
+        for round in range(1, possible + 1):
+            ledger.record(ask(round), b"", flat(mu, most))
+        assert ledger.affordable("plan", flat(mu, most)) == 0
+        with pytest.raises(Refused):
+            ledger.record(ask(possible + 1), b"", flat(mu, most))
 
 
 def test_the_file_is_private_and_garbage_is_refused(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ def _serve(
             train(run, server, _fingerprint(server, home), resume, show)
             server.say_goodbye("finished")
         except NbaflError as error:
-            server.say_goodbye(f"stopped: {error}")
+            # Why a client was silent, its own limit for instance, is between that client and the server.
+            server.say_goodbye(f"stopped: {str(error).partition(' (')[0]}")
             raise
     return run
 

@@ -64,9 +64,9 @@ class Home:
 
 def prepare(path: Path, plan: Plan | None, hosts: list[str]) -> Home:
     """Open HOME, or make it: plan, certificates and the handout. An agreed plan is never replaced."""
-    for folder in (path, path / "clients", path / "handout"):
-        folder.mkdir(parents=True, exist_ok=True)
     plan = _agreed(path / "plan.toml", plan)
+    for folder in (path / "clients", path / "handout"):
+        folder.mkdir(exist_ok=True)
     certificates = keys.find_certificates(path / "tls")
     if certificates is None:
         names = [*hosts, socket.gethostname(), "localhost", "127.0.0.1"]
@@ -90,5 +90,7 @@ def _agreed(file: Path, plan: Plan | None) -> Plan:
     plan = plan or Plan()
     if not plan.noise:
         raise UsageError("noise", plan.noise, "true in a federation of real parties")
+    local_data.check_test(plan)
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, plan.to_toml())
     return plan

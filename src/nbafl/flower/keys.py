@@ -56,8 +56,8 @@ def read_private_key(path: str | Path) -> ec.EllipticCurvePrivateKey:
         key = serialization.load_ssh_private_key(_read(path), None)
     except (ValueError, UnsupportedAlgorithm, TypeError) as error:
         raise DataError(f"key {str(path)!r} is not an unencrypted OpenSSH private key: {error}.") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise DataError(f"key {str(path)!r} must be an ECDSA key; make one with: nbafl keys make NAME")
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise DataError(f"key {str(path)!r} must be an ECDSA P-384 key; make one with: nbafl keys make NAME")
     return key
 
 
@@ -67,8 +67,8 @@ def read_public_key(path: str | Path) -> ec.EllipticCurvePublicKey:
         key = serialization.load_ssh_public_key(_read(path))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise DataError(f"key {str(path)!r} is not an OpenSSH public key: {error}.") from None
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise DataError(f"key {str(path)!r} must be an ECDSA key; make one with: nbafl keys make NAME")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise DataError(f"key {str(path)!r} must be an ECDSA P-384 key; make one with: nbafl keys make NAME")
     return key
 
 

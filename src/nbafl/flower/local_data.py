@@ -62,15 +62,19 @@ def server_data(plan: Plan, schema: tabular.Schema | None = None) -> Local:
     if plan.dataset == "mnist":
         digits = mnist.test()
         found = Local(digits.pixels(), digits.classes(), "classification", mnist.CLASSES)
-    elif plan.test is None:
-        raise UsageError(
-            "test", None, "a CSV file or package.module:function, so that the server can evaluate"
-        )
-    elif Path(plan.test).exists():
-        found = _csv(Path(plan.test), schema or make_schema(plan))
     else:
-        found = _module(plan.test, None)
+        test = check_test(plan)
+        found = _csv(Path(test), schema or make_schema(plan)) if Path(test).exists() else _module(test, None)
     return Local(compute(plan.features, found.x, plan.feature_norm), found.y, found.task, found.outputs)
+
+
+def check_test(plan: Plan) -> str:
+    """What the server measures on must be there before anybody is asked to join."""
+    test = plan.test or ""
+    if plan.dataset != "mnist" and not Path(test).is_file() and ":" not in test:
+        allowed = "a CSV file that is there, or package.module:function, so that the server can evaluate"
+        raise UsageError("test", plan.test, allowed)
+    return test
 
 
 def make_schema(plan: Plan) -> tabular.Schema:

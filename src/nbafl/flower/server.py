@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from nbafl.data.checks import Arrays
+from nbafl.durable import write_text
 from nbafl.flower import wire
 from nbafl.flower.client import parameters
 from nbafl.flower.link import Link
@@ -98,6 +99,7 @@ class Server:
         self.vector, self.round = state["vector"], int(state["round"])
         self.strategy.draw_seed = int(state["draw_seed"])
         self.strategy.velocity = state["velocity"].numpy() if "velocity" in state else None
+        self._drop_unfinished_answers()
 
     def say_goodbye(self, outcome: str, patience: float = 10.0) -> None:
         """Tell every connected client that the federation is over, and wait until they have hung up."""
@@ -109,6 +111,14 @@ class Server:
         deadline = time.monotonic() + patience
         while list(self.link.grid.get_node_ids()) and time.monotonic() < deadline:
             time.sleep(0.05)
+
+    def _drop_unfinished_answers(self) -> None:
+        """Rounds beyond the checkpoint are made again; a line that was being written is no line."""
+        if self.answers is None or not self.answers.is_file():
+            return
+        lines = self.answers.read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        write_text(self.answers, "".join(line for line in whole if json.loads(line)["number"] <= self.round))
 
     def _evaluate(self, number: int) -> dict[str, float]:
         if self._test is None or not self.plan.job().evaluated(number):

@@ -87,11 +87,6 @@ class Layout:
         """d: how many numbers are clipped and noised."""
         return sum(math.prod(shape) for _, shape, _ in self.floats)
 
-    @property
-    def bytes(self) -> int:
-        """Size of the arrays, without headers."""
-        return sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in self.entries)
-
     def read(self, record: Any) -> dict[str, np.ndarray]:
         """The arrays of a record that must have exactly this layout."""
         if not isinstance(record, ArrayRecord):

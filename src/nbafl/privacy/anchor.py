@@ -90,7 +90,7 @@ def _read(place: Path) -> dict[str, Any]:
         return {
             "number": int(seen["number"]),
             "hash": str(seen["hash"]),
-            "file": {name: seen["file"][name] for name in ("path", "device", "inode")},
+            "file": {name: seen["file"][name] for name in ("path", "inode")},
         }
     except (OSError, ValueError, KeyError, TypeError):
         raise Refused(
@@ -103,8 +103,8 @@ def _place(folder: Path, rows: Sequence[Chained]) -> Path:
 
 
 def _identity(ledger: Path) -> dict[str, object]:
-    status = ledger.stat()
-    return {"path": str(ledger), "device": status.st_dev, "inode": status.st_ino}
+    """Which file it is. Not its device: that number may be another one after every reboot."""
+    return {"path": str(ledger), "inode": ledger.stat().st_ino}
 
 
 def _advice(ledger: Path, finding: str) -> str:

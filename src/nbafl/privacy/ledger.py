@@ -24,6 +24,7 @@ import math
 import os
 import sqlite3
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -237,12 +238,13 @@ class Ledger:
         most = price.most - made
         if limits.releases is not None:
             most = min(most, limits.releases - len(rows))
-        target = limits.epsilon * (1 + TOLERANCE)
-        for more in range(max(0, most), 0, -1):
-            total = others + max(charged, price.after(made + more))
-            if gdp_epsilon(math.sqrt(total), limits.delta) <= target:
-                return more
-        return 0
+        delta = limits.delta
+
+        def epsilon_after(more: int) -> float:
+            return gdp_epsilon(math.sqrt(others + max(charged, price.after(made + more))), delta)
+
+        # It grows with every answer, so the last affordable one is found by halving.
+        return bisect_right(range(1, max(0, most) + 1), limits.epsilon * (1 + TOLERANCE), key=epsilon_after)
 
     def spent(self, delta: float | None = None) -> Spent:
         """What everything recorded so far is worth together."""
