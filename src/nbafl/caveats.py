@@ -17,7 +17,7 @@ def assumptions(plan: Plan) -> list[str]:
     named = adversary.parse(plan.adversary)
     sensitivity = plan.sensitivity_of()
     found = [
-        f"Adversary {named.name} sees {named.sees}.",
+        f"Adversary {named.name} sees {named.seen(plan.exposures)}.",
         f"Sensitivity {sensitivity.model}: {sensitivity.premise}",
         "Noise is Gaussian and fresh in every upload and broadcast; initial weights, K and the draw of clients "
         "do not depend on the data.",

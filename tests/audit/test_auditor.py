@@ -178,3 +178,15 @@ def test_what_cannot_be_audited_is_refused() -> None:
         audit(Plan(), confidence=1.0)
     with pytest.raises(UsageError, match="sizes"):
         audit(Plan(sizes=(5, 6, 7), per_round=2))
+
+
+def test_an_attacker_knows_who_took_part_only_if_it_shows() -> None:
+    """K < N: without a beacon (one record a client, a solved problem) broadcasts alone do not show who took part."""
+    alone = Plan(clients=8, per_round=2, rounds=6, samples=1, adversary="broadcast", epsilon=8, delta=1e-3)
+    many = Plan(clients=8, per_round=2, rounds=6, samples=9, adversary="broadcast", epsilon=8, delta=1e-3)
+    blind, seeing = (audit(plan, trials=4000) for plan in (alone, many))
+    assert blind.claim.gaussian is None
+    assert blind.guessed_participation is None
+    assert blind.proofs["curious-server"].gaussian is not None  # it sees the uploads
+    assert seeing.claim.gaussian is not None
+    assert seeing.guessed_participation is not None

@@ -77,10 +77,34 @@ def test_the_attackers_expect_what_the_accountant_charges(
     target = auditor.worst_target(plan)
     setting = auditor.setting_of(plan, target)
     pair, _ = auditor.pair_of(plan, target, Mechanism())
-    attack = Attack.of(named, setting, 1.0, blind=False)
+    attack = Attack.of(named, setting, blind=False)
     found = float(information(attack, setting, pair, np.array([plan.rounds]))[0])
     cost = named.cost(plan.release(), plan.noise_scales(), plan.rounds)
     assert found == pytest.approx(cost, rel=1e-5)
+
+
+@pytest.mark.parametrize("colluders", [1, 100, 200, 598, 599])
+def test_many_colluders_know_their_own_noise_and_no_more(colluders: int) -> None:
+    """Beyond 256 clients several speak with one voice: if colluders shared one, the attack would know too much."""
+    plan = Plan(
+        clients=600, samples=10, adversary=f"colluders:{colluders}", calibration="separate", rounds=700
+    )
+    setting = auditor.setting_of(plan, 0)
+    assert len(setting.other_weights) <= 256
+    pair, _ = auditor.pair_of(plan, 0, Mechanism())
+    named = adversary.parse(plan.adversary)
+    found = information(Attack.of(named, setting, blind=False), setting, pair, np.array([plan.rounds]))[0]
+    assert found == pytest.approx(named.cost(plan.release(), plan.noise_scales(), plan.rounds), rel=1e-5)
+
+
+def test_only_what_is_certain_to_happen_counts_where_clients_are_drawn() -> None:
+    """K < N: a colluder may not be drawn, and L taps of each client may never meet in one round with the target."""
+    for colluders, certain in ((1, 0), (2, 0), (4, 2), (9, 7)):
+        plan = Plan(clients=10, per_round=8, adversary=f"colluders:{colluders}", calibration="separate")
+        assert auditor.setting_of(plan, 0).colluding == certain
+    plan = Plan(per_round=10, adversary="eavesdropper-spread", exposures=2)
+    setting = auditor.setting_of(plan, 0)
+    assert Attack.of(adversary.EAVESDROPPER_SPREAD, setting, blind=False).taps == 2
 
 
 def test_many_clients_speak_through_fewer_voices_with_the_same_noise() -> None:
@@ -95,7 +119,7 @@ def test_trials_do_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyP
     plan = Plan(clients=5, rounds=4, epsilon=8)
     setting = auditor.setting_of(plan, 0)
     pair, _ = auditor.pair_of(plan, 0, Mechanism())
-    attacks = [Attack.of(adversary.EAVESDROPPER, setting, 1.0, blind=False)]
+    attacks = [Attack.of(adversary.EAVESDROPPER, setting, blind=False)]
     monkeypatch.setattr("nbafl.audit.game._CHUNK", 2000)
     found = []
     for cores in (1, 2):

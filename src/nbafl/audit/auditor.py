@@ -110,17 +110,17 @@ def audit(
     target = worst_target(plan)
     setting = setting_of(plan, target)
     pair, problem = pair_of(plan, target, mechanism)
-    blind = release.sensitivity.unit == "client" and not release.everyone
-    spread = (plan.clients - 1) / max(1, plan.drawn - 1)
+    # Without a beacon nothing in a broadcast shows whether the target took part.
+    blind = not release.everyone and pair.beacon is None
     named = {each.name: each for each in (adversary.parse(plan.adversary), *adversary.STANDARD)}
-    attacks = [Attack.of(each, setting, spread, blind) for each in named.values()]
+    attacks = [Attack.of(each, setting, blind) for each in named.values()]
     attacks = [attack for attack in attacks if _noisy(attack, setting, pair)]
     game = Game(pair, setting, attacks, mechanism)
     outcomes = game.play(trials, plan.seed, on_trials)
     proofs = {
         attack.name: Proof(
             attack.name,
-            named[attack.name].sees,
+            named[attack.name].seen(plan.exposures),
             _gaussian(plan, attack, setting, pair, outcomes[attack.name], confidence),
             distribution_free(outcomes[attack.name], plan.delta, confidence),
             accounting.epsilon_spent(release, noise, named[attack.name], plan.delta),
@@ -185,7 +185,9 @@ def setting_of(plan: Plan, target: int) -> Setting:
         sigmas = sigmas[: plan.drawn]
     others = np.delete(np.arange(len(weights)), target)
     others = others[np.argsort(-(weights * sigmas)[others], kind="stable")]
-    grouped = _voices(weights[others], sigmas[others], adversary.parse(plan.adversary).colluders)
+    # Of the colluders only those count who are certain to be drawn together with the target: the others may be elsewhere.
+    certain = max(0, adversary.parse(plan.adversary).colluders - (plan.clients - plan.drawn))
+    grouped = _voices(weights[others], sigmas[others], certain)
     return Setting(
         rounds=plan.rounds,
         exposures=plan.exposures,
@@ -194,21 +196,26 @@ def setting_of(plan: Plan, target: int) -> Setting:
         sigma=float(sigmas[target]),
         other_weights=grouped[0],
         other_sigmas=grouped[1],
+        colluding=grouped[2],
         sigma_downlink=noise.sigma_downlink,
     )
 
 
 def _voices(
     weights: np.ndarray, sigmas: np.ndarray, colluders: int, most: int = VOICES
-) -> tuple[np.ndarray, np.ndarray]:
-    """Not too many other clients: beyond `most` several speak as one, whose noise is exactly their weighted sum."""
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Not too many other clients: beyond `most` several speak as one, whose noise is exactly their weighted sum.
+
+    Colluders come first and never share a voice with others; the last number says how many voices are theirs.
+    """
     if len(weights) <= most:
-        return weights, sigmas
-    alone = min(colluders, most // 2)
-    parts = np.array_split(np.arange(alone, len(weights)), most - alone)
+        return weights, sigmas, colluders
+    theirs, others = min(colluders, most // 2), len(weights) - colluders
+    parts = np.array_split(np.arange(colluders), theirs) if theirs else []
+    parts += np.array_split(np.arange(colluders, len(weights)), min(most - theirs, others)) if others else []
     joint = np.array([weights[part].sum() for part in parts])
     spread = np.array([math.sqrt(np.sum((weights[part] * sigmas[part]) ** 2)) for part in parts]) / joint
-    return np.concatenate([weights[:alone], joint]), np.concatenate([sigmas[:alone], spread])
+    return joint, spread, theirs
 
 
 def _gaussian(
@@ -233,15 +240,16 @@ def _unseen(
 ) -> Proof:
     """The attack that sees L uploads of the target and no broadcast; a targeted adversary sees more."""
     attack = Attack(UNSEEN, setting.exposures, 0)
-    weights, sigmas = _voices(
+    weights, sigmas, _ = _voices(
         setting.other_weights, setting.other_sigmas, 0, most=1
     )  # nobody hears them apart
-    setting = replace(setting, other_weights=weights, other_sigmas=sigmas)
+    setting = replace(setting, other_weights=weights, other_sigmas=sigmas, colluding=0)
     outcomes = UnseenGame(pair, setting, [attack], mechanism).play(trials, plan.seed)[UNSEEN]
     _, expected = optimal_test(pair, setting, setting.exposures)
     mu = gaussian_mu(outcomes, confidence) * math.sqrt(expected)
     bounded = accounting.epsilon_spent(plan.release(), plan.noise_scales(), adversary.TARGETED, plan.delta)
-    sees = "the target's last L uploads and not one broadcast"
+    last = "last upload" if plan.exposures == 1 else f"last {plan.exposures} uploads"
+    sees = f"the target's {last} and not one broadcast"
     return Proof(
         UNSEEN,
         sees,

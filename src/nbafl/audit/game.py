@@ -55,6 +55,8 @@ class Setting:
     """p of the other participants, the colluders first."""
     other_sigmas: np.ndarray
     sigma_downlink: float
+    colluding: int = 0
+    """How many of the other participants, from the first on, work together."""
 
     @property
     def variance(self) -> float:
@@ -70,17 +72,18 @@ class Attack:
     name: str
     uploads: int
     taps: int
-    colluders: int = 0
+    colluding: bool = False
+    """Whether it knows the noise of the setting's colluders."""
     blind: bool = False
     """Whether it cannot tell if the target took part in a round."""
 
     @classmethod
-    def of(cls, adversary: Adversary, setting: Setting, spread: float, blind: bool) -> Attack:
-        """`spread`: how many rounds can be tapped fully per tap of each other client."""
+    def of(cls, adversary: Adversary, setting: Setting, blind: bool) -> Attack:
+        """The adversary's attack; of taps spread over rounds only those count that are certain to meet in one."""
         uploads = {"none": 0, "exposed": setting.exposures, "all": setting.rounds}[adversary.uploads]
-        taps = {"none": 0, "same": setting.exposures, "spread": math.floor(setting.exposures * spread)}
+        taps = 0 if adversary.others == "none" else setting.exposures
         hidden = blind and not adversary.sees_participation
-        return cls(adversary.name, uploads, taps[adversary.others], adversary.colluders, hidden)
+        return cls(adversary.name, uploads, taps, adversary.colluders > 0, hidden)
 
 
 @dataclass
@@ -217,7 +220,7 @@ class Game:
         if attack.taps:
             tally.add(*self._from_taps(view), tapped)
         if attack.uploads < self.setting.rounds:
-            tally.add(*self._from_broadcast(view, attack.colluders), view.believed & ~upload & ~tapped)
+            tally.add(*self._from_broadcast(view, attack.colluding), view.believed & ~upload & ~tapped)
 
     def _from_upload(self, view: View) -> tuple[Tensor, float, float]:
         """(how far the target's upload lies from the middle, shift between the worlds, variance)."""
@@ -233,15 +236,16 @@ class Game:
         variance = (setting.weight * setting.sigma) ** 2 + setting.sigma_downlink**2
         return view.sign * residual, setting.weight * self.pair.shift, variance
 
-    def _from_broadcast(self, view: View, colluders: int) -> tuple[Tensor, float, float]:
+    def _from_broadcast(self, view: View, colluding: bool) -> tuple[Tensor, float, float]:
         """The same for the broadcast less what the others would have uploaded without noise, or did if they collude."""
         setting, direction = self.setting, self.pair.direction
         residual = view.following @ direction - setting.weight * self._middle(view)
         residual = residual - (1 - setting.weight) * (view.clean @ direction)
         variance = setting.variance
-        if colluders:
-            weights, sigmas = setting.other_weights[:colluders], setting.other_sigmas[:colluders]
-            noise = (view.uploads[1 : 1 + colluders] - view.clean) @ direction
+        if colluding and setting.colluding:
+            mates = setting.colluding
+            weights, sigmas = setting.other_weights[:mates], setting.other_sigmas[:mates]
+            noise = (view.uploads[1 : 1 + mates] - view.clean) @ direction
             residual = residual - noise.T @ torch.as_tensor(weights, dtype=residual.dtype)
             variance -= float(np.sum((weights * sigmas) ** 2))
         return view.sign * residual, setting.weight * self.pair.shift, variance
@@ -271,7 +275,7 @@ def information(attack: Attack, setting: Setting, pair: Pair, taken_part: np.nda
     """mu² of an attack on a target that takes part so many times: rounds of each kind times what one tells."""
     uploads = np.minimum(taken_part, attack.uploads)
     taps = np.minimum(taken_part - uploads, attack.taps)
-    mates = slice(attack.colluders)
+    mates = slice(setting.colluding if attack.colluding else 0)
     hidden = setting.variance - np.sum((setting.other_weights[mates] * setting.other_sigmas[mates]) ** 2)
     own = (setting.weight * setting.sigma) ** 2 + setting.sigma_downlink**2
     share = (setting.weight * pair.shift) ** 2

@@ -142,28 +142,42 @@ def scores(found: Audit) -> Figure:
     allowed = gdp_mu(plan.epsilon, plan.delta)
     figure, axis = plt.subplots(figsize=(6.4, 4.2))
     null, other = proof.outcomes.scores
-    edges = np.linspace(min(null.min(), -allowed / 2 - 3), max(other.max(), allowed / 2 + 3), 120).tolist()
-    axis.hist(null, edges, density=True, color=ORANGE, alpha=0.6, label="world 0: one record this way")
-    axis.hist(
-        other, edges, density=True, color=BLUE, alpha=0.6, label="world 1: the same record turned around"
-    )
-    for side in (-1, 1):
-        curve = np.exp(-((np.array(edges) - side * allowed / 2) ** 2) / 2) / np.sqrt(2 * np.pi)
-        label = (
-            f"furthest apart that epsilon {plan.epsilon:g}, delta {plan.delta:g} allows" if side < 0 else None
-        )
-        axis.plot(edges, curve, color=GREY, linestyle="--", label=label)
+    edges = np.linspace(min(null.min(), -allowed / 2 - 3), max(other.max(), allowed / 2 + 3), 120)
+    one_way, other_way = _worlds(plan)
+    highest = 0.0
+    for name, color, values in ((one_way, ORANGE, null), (other_way, BLUE, other)):
+        height, _, _ = axis.hist(values, edges.tolist(), density=True, color=color, alpha=0.6, label=name)
+        highest = max(highest, float(np.max(height)))
+    if plan.drawn == plan.clients:  # with K < N the scores of a claim that just holds are a mixture
+        for side in (-1, 1):
+            curve = np.exp(-((edges - side * allowed / 2) ** 2) / 2) / np.sqrt(2 * np.pi)
+            label = f"furthest apart that epsilon {plan.epsilon:g}, delta {plan.delta:g} allows"
+            axis.plot(edges, curve, color=GREY, linestyle="--", label=label if side < 0 else None)
     verdict = "refuted" if found.refuted else "consistent"
-    title = (
-        f"Claim {verdict}: the {proof.adversary} proves epsilon {proof.epsilon:.4g} at delta {plan.delta:g}"
+    axis.set_title(
+        f"Claim of epsilon {plan.epsilon:g} {verdict}: {proof.epsilon:.4g} proved at delta {plan.delta:g},\n"
+        f"against {proof.adversary}",
+        fontsize=10,
     )
-    axis.set_title(title, fontsize=10)
-    axis.set_xlabel("score of one run, in standard deviations of its noise")
+    unit = (
+        "standard deviations of its noise"
+        if proof.gaussian is not None
+        else "logarithms of the likelihood ratio"
+    )
+    axis.set_xlabel(f"score of one run, in {unit}")
     axis.set_yticks([])
-    axis.set_ylim(0, 0.62)
+    axis.set_ylim(0, 1.5 * highest)
     axis.legend(fontsize=8, loc="upper center")
     figure.tight_layout()
     return figure
+
+
+def _worlds(plan: Plan) -> tuple[str, str]:
+    """What the two worlds differ by, for the legend."""
+    if plan.adjacency == "drop":
+        return "world 0: the client is not there", "world 1: the client is there"
+    unit = "client" if plan.sensitivity == "client" else "record"
+    return f"world 0: one {unit} this way", f"world 1: the same {unit} turned around"
 
 
 def _noises(plan: Plan) -> dict[str, float]:

@@ -106,12 +106,16 @@ def sentences(found: Audit) -> list[str]:
     plan, claim = found.plan, found.claim
     verdict = "REFUTED" if found.refuted else "consistent"
     said = [
-        f"\nClaim: epsilon {plan.epsilon:g} at delta {plan.delta:g} against the {claim.adversary}, who sees {claim.sees}.",
+        f"\nClaim: epsilon {plan.epsilon:g} at delta {plan.delta:g} against {claim.adversary}, who sees {claim.sees}.",
         f"Verdict: {verdict}. Proved: epsilon is at least {claim.epsilon:.4g} (confidence {found.confidence:g}, "
         f"{found.trials} runs in each world, {plan.calibration} noise).",
         f"Problem: {found.problem}; it attains {found.attained:.1%} of the sensitivity.",
-        f"With so many runs a distribution-free bound cannot prove more than {found.ceiling:.3g}; the Gaussian one assumes "
-        "the trade-off curve of Gaussian noise.",
+        f"With so many runs a distribution-free bound cannot prove more than {found.ceiling:.3g}; "
+        + (
+            "there is no other here, as this attacker cannot tell in which rounds the target took part."
+            if claim.gaussian is None
+            else "the Gaussian one assumes the trade-off curve of Gaussian noise."
+        ),
     ]
     if found.guessed_participation is not None:
         said.append(

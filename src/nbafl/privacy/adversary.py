@@ -131,6 +131,15 @@ class Adversary:
     )
     colluders: int = 0
 
+    def seen(self, exposures: int) -> str:
+        """`sees` with the number of exposures in place of L."""
+        if exposures > 1:
+            return self.sees.replace(" L ", f" {exposures} ")
+        told = self.sees
+        for several, one in (("rounds", "round"), ("further rounds", "further round"), ("uploads", "upload")):
+            told = told.replace(f"up to L {several}", f"one {one}")
+        return told
+
     @property
     def sees_participation(self) -> bool:
         """Whether it can tell who took part: whoever can tap uploads can also see that there was one."""

@@ -148,16 +148,8 @@ class Statement:
             if subsampling.amplifies(self.release, self.noise, self.adversary)
             else ""
         )
-        return f"Adversary: {self.adversary.name}, who sees {self._sees()}; it may know the data of everyone else{secret}."
-
-    def _sees(self) -> str:
-        """What the adversary sees, with this release's L in place of the letter."""
-        seen = self.adversary.sees
-        if self.release.exposures > 1:
-            return seen.replace(" L ", f" {self.release.exposures} ")
-        for several, one in (("rounds", "round"), ("further rounds", "further round"), ("uploads", "upload")):
-            seen = seen.replace(f"up to L {several}", f"one {one}")
-        return seen
+        seen = self.adversary.seen(self.release.exposures)
+        return f"Adversary: {self.adversary.name}, who sees {seen}; it may know the data of everyone else{secret}."
 
     def _how_much(self) -> list[str]:
         if math.isinf(self.holding):
