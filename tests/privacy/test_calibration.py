@@ -319,3 +319,30 @@ def test_a_delta_that_would_need_no_noise_is_refused() -> None:
         calibrate("exact", release, 1.0, 0.021, adversary.EAVESDROPPER)
     noise = calibrate("exact", release, 1.0, 0.019, adversary.EAVESDROPPER)
     assert accounting.epsilon_spent(release, noise, adversary.EAVESDROPPER, 0.019) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("clients", "per_round", "rounds", "exposures", "epsilon", "delta"),
+    [
+        (3, 1, 1000, 333, 254.7, 0.1),
+        (2, 1, 1, 1, 1e-3, 0.4),
+        (1000, 999, 2000, 1, 1e4, 1e-12),
+        (7, 2, 5000, 9, 0.02, 1e-9),
+    ],
+)
+@pytest.mark.parametrize(
+    "which", [adversary.EAVESDROPPER, adversary.EAVESDROPPER_SPREAD, adversary.CURIOUS_SERVER]
+)
+def test_drawn_clients_are_inverse_at_the_edges(
+    clients: int,
+    per_round: int,
+    rounds: int,
+    exposures: int,
+    epsilon: float,
+    delta: float,
+    which: adversary.Adversary,
+) -> None:
+    """Little noise and a large δ, where the search for the scale is no longer on a straight line; and tiny ones."""
+    release = paper_release(clients, per_round, rounds, exposures)
+    noise = calibrate("exact", release, epsilon, delta, which)
+    assert accounting.epsilon_spent(release, noise, which, delta) == pytest.approx(epsilon, rel=1e-8)

@@ -232,12 +232,12 @@ def _log_scales(
         low, high = np.where(excess > 0, x, low), np.where(excess > 0, high, x)
         newton = x + excess * log_delta / slope
         near = excess < 0.5  # beyond, where little noise is left, the line is steep and curved
-        done = near & (np.abs(newton - x) < 1e-13)
-        if done.all():
-            break
+        close = near & (np.abs(newton - x) < 1e-7)  # errors square: this step leaves about 1e-14
         middle = np.where(np.isinf(low), high - 1, (low + high) / 2)
-        following = np.where(near & (low < newton) & (newton < high), newton, middle)
-        x = np.where(done, x, following)
+        inside = near & (low < newton) & (newton < high)
+        x = np.where(close | inside, newton, middle)
+        if close.all():
+            break
     return x
 
 
