@@ -14,7 +14,7 @@ from torch import nn
 from nbafl.data.federation import Federation
 from nbafl.protocol import Training, client_batches, flatten, train_locally
 from nbafl.protocol import draw as draw_participants
-from nbafl.simulation import Job, Simulator, build
+from nbafl.simulation import Job, Simulator, build, vmap
 from nbafl.simulation.features import DenseBlock, DenseFeatures, SparseBlock, SparseFeatures
 from nbafl.simulation.graphed import GraphedDualEngine, Recordings
 
@@ -127,6 +127,19 @@ def test_engines_agree_on_digits(dtype: torch.dtype, kind: type, batch: int | No
         features = simulator.engine.roster.features if engine == "dual" else simulator.engine.features
         assert isinstance(features, kind)
         close(simulator.vector, expected, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_clients_larger_than_a_chunk_train_one_by_one(
+    batch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vmap, "CHUNK_BYTES", 1)
+    federation = random_federation(np.random.default_rng(1), [5, 9, 4], "classification", 0.5)
+    job = Job(Training(steps=3, batch=batch), rounds=1)
+    model = network([6], nn.Tanh, True, 3)
+    simulator = Simulator(federation, model, job, "cpu", "vmap")
+    simulator.step()
+    close(simulator.vector, reference(federation, model, job, np.arange(3)), 1e-5)
 
 
 @pytest.mark.parametrize(("samples", "block"), [(4, DenseBlock), (20, SparseBlock)])

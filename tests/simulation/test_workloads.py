@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nbafl.errors import UsageError
 from nbafl.protocol import Training
-from nbafl.simulation import Simulator, build, features, gram
+from nbafl.simulation import Simulator, build, choice, features, gram
 from nbafl.simulation.workloads import WORKLOADS, Workload, find, flops, measure, used_inputs, work_of
 
 TINY = Workload("tiny", "a few digits", 6, 40, None, "mlp", Training(steps=3, clip=1e6), 2, 4, 2)
@@ -121,6 +121,18 @@ def test_inputs_that_are_always_zero_are_not_counted() -> None:
     x[4500, 1, 2] = 1
     x[0, 0, 0] = -1
     assert used_inputs(x.numpy()) == 2
+
+
+@pytest.mark.parametrize("per_round", [None, 4, 3])
+def test_gram_matrices_that_would_fill_memory_are_not_chosen(
+    per_round: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everyone's, also when everyone is asked for by number, and those of a round's drawn clients."""
+    workload = replace(TINY, clients=4, samples=50, per_round=per_round)
+    federation, model = workload.federation(), build("mlp", (1, 28, 28), 10, 0)
+    assert Simulator(federation, model, workload.job(), "cpu", measure=()).engine.name == "dual"
+    monkeypatch.setattr(choice, "GRAM_BYTES", 3 * 50 * 50 * 4 - 1)
+    assert Simulator(federation, model, workload.job(), "cpu", measure=()).engine.name == "plain"
 
 
 @pytest.mark.parametrize(

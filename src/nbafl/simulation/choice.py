@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import nn
 
 from nbafl.errors import UsageError
@@ -29,7 +30,7 @@ from nbafl.simulation.vmap import VmapEngine
 
 ENGINES = ("auto", "dual", "plain", "vmap")
 GRAM_BYTES = 4 * 2**30
-"""Without being asked to, nobody fills more memory than this with Gram matrices."""
+"""Without being asked to, nobody fills more memory than this with the Gram matrices of one round."""
 UPDATE = 25
 """What changing one weight costs in a plain step, in multiplications: a few passes over the weights."""
 
@@ -121,9 +122,9 @@ def multiplications(choice: Choice) -> dict[str, float]:
     plain = steps * (2 * batch * np.where(whole, product, weights) + UPDATE * weights)
     if setting.records.device.type == "cuda":
         plain += steps * LAUNCHES
-    kept = 4 * np.mean(sizes**2) * setting.records.data.clients
-    too_much = kept > GRAM_BYTES and choice.job.per_round is None
-    return {"dual": float("inf") if too_much else float(dual.mean()), "plain": float(plain.mean())}
+    participants = choice.job.per_round or setting.records.data.clients
+    held = torch.finfo(setting.records.dtype).bits // 8 * np.mean(sizes**2) * participants
+    return {"dual": float("inf") if held > GRAM_BYTES else float(dual.mean()), "plain": float(plain.mean())}
 
 
 def _dual(choice: Choice) -> tuple[Engine, Scorer]:

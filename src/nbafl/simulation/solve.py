@@ -50,4 +50,4 @@ class SolveEngine:
         """How many pieces the round is cut into: the records of a piece, in double precision, fit CHUNK_BYTES."""
         rows = int(self.records.sizes[clients].max())
         each = 8 * rows * (self.records.x[0].numel() + 4 * self.records.data.outputs)
-        return min(len(clients), max(1, -(-len(clients) * each // CHUNK_BYTES)))
+        return min(len(clients), -(-len(clients) * each // CHUNK_BYTES))

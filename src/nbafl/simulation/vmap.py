@@ -65,12 +65,10 @@ class VmapEngine:
         """S proximal steps of every client at once: one row of weights per client."""
         rows, training = self.records.rows(clients), self.training
         order = self._order(clients, round)
-        share = rows.shares(broadcast.dtype)
         weights = broadcast.expand(len(clients), -1).clone()
-        x, y = self.records.x[rows.index], self.records.y[rows.index]
         for step in range(training.steps):
-            if order is not None:
-                batch = Rows(*_pick(rows, order[:, step]))
+            if step == 0 or order is not None:
+                batch = rows if order is None else Rows(*_pick(rows, order[:, step]))
                 share = batch.shares(broadcast.dtype)
                 x, y = self.records.x[batch.index], self.records.y[batch.index]
             gradient = self._gradients(weights, x, y, share)
@@ -93,7 +91,7 @@ class VmapEngine:
         rows = min(largest, self.training.batch or largest)
         entries = 6 * broadcast.numel() + 32 * rows * self.records.x[0].numel()
         each = entries * broadcast.element_size()
-        return max(1, -(-len(clients) * each // CHUNK_BYTES))
+        return min(len(clients), -(-len(clients) * each // CHUNK_BYTES))
 
     def _order(self, clients: np.ndarray, round: int) -> Tensor | None:
         """Minibatches of the given clients; None where the full batch is everyone's."""
