@@ -121,6 +121,7 @@ class PlanPage:
         self.controls.show_errors({field: sentence, **self.draft.errors})
         self.error.text = f"{sentence} The numbers below belong to the last plan that can be."
         self.error.visible = True
+        self.compact.content = f"<b>✕</b> <span>{escape(sentence)}</span>"
         self.answers.classes("stale")
         self.start.disable()
 
@@ -173,6 +174,9 @@ class PlanPage:
         ui.download.content(self.plan.to_toml(), "plan.toml", "application/toml")
 
     def _copy(self) -> None:
+        if self.plan is None:
+            frame.notify_error("There is nothing to copy until the plan can be.")
+            return
         ui.clipboard.write(self.draft.command())
         ui.notify("The command is on the clipboard.")
 
