@@ -129,6 +129,67 @@ def test_engines_agree_on_digits(dtype: torch.dtype, kind: type, batch: int | No
         close(simulator.vector, expected, TOLERANCE[dtype])
 
 
+class Doubled(nn.Sequential):
+    """Looks like a chain of layers and is not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+class Quiet(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) / 2
+
+
+def in_disguise(kind: str) -> nn.Module:
+    """Models that a glance takes for linear layers with activations between them."""
+    first, last = nn.Linear(12, 12), nn.Linear(12, 3)
+    if kind == "subclass of a container":
+        return Doubled(nn.Flatten(), first, nn.Tanh(), last)
+    if kind == "subclass of a layer":
+        return nn.Sequential(nn.Flatten(), first, nn.Tanh(), Quiet(12, 3))
+    if kind == "one layer twice":
+        return nn.Sequential(nn.Flatten(), first, nn.Tanh(), first, nn.Tanh(), last)
+    model = nn.Sequential(nn.Flatten(), first, nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), last)
+    if kind == "one weight twice":
+        model[3].weight = first.weight
+    elif kind == "hook on the container":
+        model.register_forward_hook(lambda module, inputs, output: 3 * output)  # noqa: ARG005
+    elif kind == "hook on an activation":
+        model[2].register_forward_hook(lambda module, inputs, output: 3 * output)  # noqa: ARG005
+    elif kind == "weights made of others":
+        nn.utils.parametrizations.weight_norm(last)
+    return model
+
+
+@pytest.mark.parametrize("rule", ["paper", "gradient"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "subclass of a container",
+        "subclass of a layer",
+        "one layer twice",
+        "one weight twice",
+        "hook on the container",
+        "hook on an activation",
+        "weights made of others",
+    ],
+)
+def test_a_model_in_disguise_is_trained_as_what_it_is(kind: str, rule: str) -> None:
+    """By the engine for any module, and under `gradient` through torch.func: against autograd on the model itself."""
+    torch.manual_seed(3)
+    model = in_disguise(kind)
+    federation = random_federation(np.random.default_rng(1), [7], "classification", 0.5)
+    job = Job(Training(rule=rule, steps=1, lr=0.5, mu=0.0, clip=1e6, record_clip=1e6), rounds=1)
+    run = Simulator(federation, model, job, "cpu")
+    assert run.engine.name == ("vmap" if rule == "paper" else "one-step")
+    run.step()
+    x, y = (torch.as_tensor(part) for part in federation.client(0))
+    loss = nn.functional.cross_entropy(model(x), y)
+    gradient = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(model.parameters()))])
+    torch.testing.assert_close(run.vector, flatten(model) - 0.5 * gradient, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("batch", [None, 3])
 def test_clients_larger_than_a_chunk_train_one_by_one(
     batch: int | None, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
@@ -58,6 +59,19 @@ def test_a_network_is_refused() -> None:
     training = Training(rule="proximal", mu=0.5, tolerance=1e-4, feature_norm=3.0)
     with pytest.raises(UsageError, match="softmax"):
         Simulator(data, model, Job(training, rounds=1))
+
+
+def test_a_linear_model_in_disguise_is_refused() -> None:
+    class Squared(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).square()
+
+    hooked = nn.Sequential(nn.Flatten(), nn.Linear(6, 3))
+    hooked.register_forward_hook(lambda module, inputs, output: output.square())  # noqa: ARG005
+    training = Training(rule="proximal", mu=0.5, tolerance=1e-4, feature_norm=3.0)
+    for model in (Squared(6, 3), nn.Sequential(nn.Flatten(), Squared(6, 3)), hooked):
+        with pytest.raises(UsageError, match="softmax"):
+            Simulator(federation([4, 4]), model, Job(training, rounds=1))
 
 
 def test_numbers_are_learned_too() -> None:

@@ -20,6 +20,7 @@ from torch.func import functional_call, grad, vmap
 
 from nbafl.errors import UsageError
 from nbafl.protocol.aggregation import clip_factor
+from nbafl.protocol.layers import hold_all, ordinary, unwrapped
 from nbafl.protocol.local import record_losses
 from nbafl.protocol.training import Training
 from nbafl.protocol.vector import unflatten
@@ -98,17 +99,15 @@ def squared_norms(x: Tensor) -> Tensor:
 
 def linear_chain(model: nn.Module, x: Tensor) -> list[nn.Module] | None:
     """The layers of a plain chain of linear layers and elementwise functions; None for anything else."""
-    layers = list(model) if isinstance(model, nn.Sequential) else [model]
+    layers = unwrapped(model)
+    if not all(ordinary(layer, (nn.Flatten, nn.Linear, *_ELEMENTWISE)) for layer in layers):
+        return None
     first = next((layer for layer in layers if not isinstance(layer, nn.Flatten)), None)
     if not isinstance(first, nn.Linear) or (x.ndim != 2 and first is layers[0]):
         return None  # the first layer's input must be the records themselves, one row each
-    if not all(isinstance(layer, (nn.Flatten, nn.Linear, *_ELEMENTWISE)) for layer in layers):
-        return None
     if any(isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1) for layer in layers):
         return None
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    whole = all(parameter.requires_grad for parameter in model.parameters())
-    return layers if linear and whole and len({id(layer) for layer in linear}) == len(linear) else None
+    return layers if hold_all(_linear(layers), model) else None
 
 
 def _ghost_pieces(

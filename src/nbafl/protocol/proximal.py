@@ -21,6 +21,7 @@ from torch.nn import functional
 from nbafl.errors import Refused, UsageError
 from nbafl.privacy.sensitivity import huber_constants, softmax_constants
 from nbafl.protocol.aggregation import clip
+from nbafl.protocol.layers import hold_all, ordinary, unwrapped
 from nbafl.protocol.training import Training
 
 MOST_ITERATIONS = 200_000
@@ -65,9 +66,12 @@ def uploads(
 
 def check_linear(model: nn.Module, loss: str) -> nn.Linear:
     """The one layer of a linear model; any other model is refused: its loss is not known to be convex."""
-    layers = list(model) if isinstance(model, nn.Sequential) else [model]
+    layers = unwrapped(model)
     layer = layers[-1] if layers else None
-    if not isinstance(layer, nn.Linear) or not all(isinstance(other, nn.Flatten) for other in layers[:-1]):
+    flat = all(ordinary(other, (nn.Flatten,)) for other in layers[:-1])
+    if not isinstance(layer, nn.Linear) or not (
+        flat and ordinary(layer, (nn.Linear,)) and hold_all([layer], model)
+    ):
         raise UsageError(
             "model", type(model).__name__, "softmax (or linear) regression under sensitivity proximal"
         )

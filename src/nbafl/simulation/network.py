@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from nbafl.protocol.layers import hold_all, ordinary, unwrapped
+
 ACTIVATIONS = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
 
@@ -47,21 +49,25 @@ class Network:
         layers: list[Layer] = []
         activations: list[str] = []
         flat = len(shape) == 1
+        linear: list[nn.Module] = []
         for module in _leaves(model):
+            if not ordinary(module, (nn.Flatten, nn.Linear, *ACTIVATIONS)):
+                return None
             if (
                 isinstance(module, nn.Flatten)
                 and not layers
                 and (module.start_dim, module.end_dim) == (1, -1)
             ):
                 flat = True
-            elif type(module) is nn.Linear and len(layers) == len(activations) and _trains(module):
+            elif isinstance(module, nn.Linear) and len(layers) == len(activations):
+                linear.append(module)
                 layers.append(Layer(module.in_features, module.out_features, module.bias is not None))
             elif type(module) in ACTIVATIONS and len(layers) == len(activations) + 1:
                 activations.append(ACTIVATIONS[type(module)])
             else:
                 return None
         whole = flat and len(layers) == len(activations) + 1 and layers[0].inputs == math.prod(shape)
-        return cls(tuple(layers), tuple(activations)) if whole else None
+        return cls(tuple(layers), tuple(activations)) if whole and hold_all(linear, model) else None
 
     @property
     def first(self) -> Layer:
@@ -103,14 +109,10 @@ class Network:
 
 def _leaves(model: nn.Module) -> Iterator[nn.Module]:
     """The layers of nested nn.Sequential containers in order; any other module counts as one layer."""
-    if type(model) is not nn.Sequential:
+    layers = unwrapped(model)
+    if layers == [model]:
         yield model
         return
-    for child in model:
-        if not isinstance(child, nn.Identity):
+    for child in layers:
+        if not ordinary(child, (nn.Identity,)):
             yield from _leaves(child)
-
-
-def _trains(layer: nn.Module) -> bool:
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-    return not hooked and all(parameter.requires_grad for parameter in layer.parameters())
