@@ -20,7 +20,7 @@ Every figure is drawn twice: with the noise the paper prints, and with noise tha
 \b
 Examples:
   nbafl reproduce   # all ten figures; a second call only draws
-  nbafl reproduce 10 11 --seeds 3   # two figures
+  nbafl reproduce 10 11   # two figures; others made before stay on the page
   nbafl reproduce --jobs jobs.json   # to compute the trainings elsewhere
   python -m nbafl.paper.data jobs.json results.json
       # there: torch and numpy suffice

@@ -49,7 +49,7 @@ def _empty_state(folder: Path) -> None:
         frame.markup(
             "<p>The paper’s ten result figures, made again with its own rule and with exact noise, and a verdict on each of "
             f"its claims. Make them with:</p><code>nbafl reproduce --out {escape(folder)}</code>"
-            "<p>A few figures only: <code>nbafl reproduce 2 3</code>. Then open this page again.</p>"
+            f"<p>A few figures only: <code>nbafl reproduce 2 3 --out {escape(folder)}</code>. Then open this page again.</p>"
         )
 
 
