@@ -234,3 +234,11 @@ def test_a_broken_premise_is_refused_by_name(field: str, call: object) -> None:
 
 def test_the_largest_step_that_contracts_is_allowed() -> None:
     sensitivity.proximal(1, [1], 1, 0.5, steps=1, lr=1.0, smoothness=1)
+
+
+@pytest.mark.parametrize("clip", [1e-200, 1e-99, 1e200])
+def test_a_sensitivity_whose_square_is_no_number_is_refused(clip: float) -> None:
+    with pytest.raises(UsageError, match="from 1e-100 to 1e100"):
+        sensitivity.paper(clip, [10, 100_000])
+    with pytest.raises(UsageError, match="from 1e-100 to 1e100"):
+        sensitivity.gradient(clip, [10, 100_000], clip)

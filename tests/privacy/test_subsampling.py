@@ -240,3 +240,6 @@ def test_extremes() -> None:
     assert accounting.epsilon_spent(release, Noise(np.full(50, 1e6), 0.0), adversary.BROADCAST, 1e-5) == 0
     little = accounting.epsilon_spent(release, Noise(np.full(50, 1e-3), 0.0), adversary.BROADCAST, 1e-5)
     assert 1e5 < little < math.inf
+    less = accounting.epsilon_spent(release, Noise(np.full(50, 1e-9), 0.0), adversary.BROADCAST, 1e-5)
+    assert 1e15 < less < math.inf
+    assert accounting.delta_spent(release, Noise(np.full(50, 1e-9), 0.0), adversary.BROADCAST, 3.0) > 0.99

@@ -79,7 +79,8 @@ def log_mixture_slope(
     log_delta = np.minimum(-1e-300, _log_mean(log_weights, log_gdp_delta(epsilon, mu)))
     with np.errstate(divide="ignore"):
         log_change = np.log(mu) - (epsilon / mu - mu / 2) ** 2 / 2 - math.log(2 * math.pi) / 2
-    return log_delta, -np.exp(_log_mean(log_weights, log_change) - log_delta)
+    with np.errstate(over="ignore"):
+        return log_delta, -np.exp(_log_mean(log_weights, log_change) - log_delta)
 
 
 def _log_mean(log_weights: np.ndarray, logs: np.ndarray) -> np.ndarray:

@@ -220,9 +220,8 @@ def _log_scales(
     catches it where the line bends.
     """
     low = np.full(len(mu), -np.inf)
-    high = (
-        np.log(mu.max(axis=1) / gdp_mu(epsilon, delta)) + 1e-9
-    )  # enough noise for T participations is enough
+    # Enough noise for T participations is enough.
+    high = np.log(mu.max(axis=1) / gdp_mu(epsilon, delta)) + 1e-9
     x = high if start is None else np.minimum(start, high)
     likely = log_weights > math.log(delta) - 40  # all others together add less than 1e-13 of δ
     log_weights, mu = log_weights[likely], mu[:, likely]
@@ -230,11 +229,13 @@ def _log_scales(
         log_delta, slope = accounting.log_mixture_slope(log_weights, mu * np.exp(-x)[:, None], epsilon)
         excess = _log_log(delta) - np.log(-log_delta)
         low, high = np.where(excess > 0, x, low), np.where(excess > 0, high, x)
-        newton = x + excess * log_delta / slope
-        near = excess < 0.5  # beyond, where little noise is left, the line is steep and curved
+        with np.errstate(all="ignore"):
+            newton = x + excess * log_delta / slope
+        # Beyond, where little noise is left, the line is steep and curved. A huge ε makes stairs of it: no step is long.
+        near = (excess < 0.5) & (slope < 0) & np.isfinite(slope)
         close = near & (np.abs(newton - x) < 1e-7)  # errors square: this step leaves about 1e-14
         middle = np.where(np.isinf(low), high - 1, (low + high) / 2)
-        inside = near & (low < newton) & (newton < high)
+        inside = near & (np.maximum(low, x - 1) < newton) & (newton < high)
         x = np.where(close | inside, newton, middle)
         if close.all():
             break

@@ -68,9 +68,9 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Refuse an ε that no finite noise could be made for."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise UsageError("epsilon", epsilon, "a finite number above 0")
+    """Refuse an ε that no finite noise could be made for, or none that double precision could tell from another."""
+    if not 1e-9 <= epsilon <= 1e9:
+        raise UsageError("epsilon", epsilon, "a number from 1e-9 to 1e9")
 
 
 def check_delta(delta: float) -> None:

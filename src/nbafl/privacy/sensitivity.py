@@ -30,6 +30,13 @@ class Sensitivity:
     conditional: bool
     premise: str
 
+    def __post_init__(self) -> None:
+        """Costs are squares of ratios to it: beyond these numbers they would overflow, or vanish."""
+        beyond = self.uplink[~((self.uplink >= 1e-100) & (self.uplink <= 1e100))]
+        if len(beyond):
+            allowed = "from 1e-100 to 1e100; it follows from clip, record_clip, lr, mu and the sizes"
+            raise UsageError("the sensitivity of an upload", float(beyond[0]), allowed)
+
     @property
     def clients(self) -> int:
         """N."""

@@ -38,6 +38,7 @@ _TAIL = 1e-15
 # Composing by Fourier transform raises rounded numbers to the T-th power: δ may come out lower by about T·3e-17 (measured
 # where it is known), and this much is added to it for every round.
 _ROUNDING = float(np.finfo(float).eps)
+_MOST = 1e3  # μ of one round beyond which a secret helps nobody, and e^ε is no number
 _HALF_GRID = 10_000  # steps of the grid on each side of zero: ε comes out about 1e-5 too high at most
 
 
@@ -56,7 +57,7 @@ def amplifies(release: Release, noise: Noise, adversary: Adversary) -> bool:
 def epsilon(release: Release, noise: Noise, adversary: Adversary, delta: float) -> float:
     """ε at δ of T rounds with a secret draw."""
     mu, q = _round(release, noise, adversary)
-    if math.isinf(mu):
+    if mu > _MOST:
         return math.inf
     losses, left = composed(mu, q, release.rounds), delta - release.rounds * _ROUNDING
     if left <= 0:
@@ -67,7 +68,7 @@ def epsilon(release: Release, noise: Noise, adversary: Adversary, delta: float) 
 def delta(release: Release, noise: Noise, adversary: Adversary, epsilon: float) -> float:
     """δ at ε of T rounds with a secret draw."""
     mu, q = _round(release, noise, adversary)
-    if math.isinf(mu):
+    if mu > _MOST:
         return 1.0
     spent = float(composed(mu, q, release.rounds).get_delta_for_epsilon(epsilon))
     return min(1.0, max(0.0, spent) + release.rounds * _ROUNDING)
