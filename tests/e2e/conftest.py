@@ -1,4 +1,6 @@
-"""Fixtures of the browser tests: one Chromium, one studio with a few things in its folder, one with nothing in it.
+"""Fixtures of the browser tests: a Chromium, a studio with a few things in its folder, one with nothing in it.
+
+They end with each file of tests: Playwright's event loop keeps other tests from running one, and an idle studio costs.
 
 Chromium is the system's (`make browser` installs it). NBAFL_THROTTLE=6 makes the pages' scripts six times slower, to
 flush out races.
@@ -20,7 +22,7 @@ from nbafl.cli import run_command
 SMALL_RUN = "--clients 4 --samples 25 --rounds 12 --model softmax --seed 3"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
@@ -55,15 +57,15 @@ def page(context):
     return opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The studio most tests visit; each leaves alone what it did not bring."""
+    """The studio most tests of a file visit; each leaves alone what it did not bring."""
     started = serve(tmp_path_factory.mktemp("studio"))
     yield started
     end(started)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A studio that has nothing to show."""
     started = serve(tmp_path_factory.mktemp("bare"))
@@ -71,7 +73,7 @@ def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     end(started)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finished(server: Server) -> Path:
     """A finished run of 12 rounds in the studio's folder, made by the real thing."""
     folder = server.runs / "finished-before"
@@ -79,7 +81,7 @@ def finished(server: Server) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def other_finished(server: Server) -> Path:
     """A second one, with another promise."""
     folder = server.runs / "finished-later"
@@ -87,7 +89,7 @@ def other_finished(server: Server) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def figures(server: Server) -> Path:
     """Two small figures by the code that makes the real ones, and verdicts in the form `reproduce` writes."""
     from nbafl.paper.pictures import Panel, Picture, Series, write
