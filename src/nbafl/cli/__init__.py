@@ -54,6 +54,15 @@ for _name, _verb, _help, _line in VERBS:
 app.add_typer(ledger_app, name="ledger", short_help="Read, check and govern what a client has released.")
 app.add_typer(keys_app, name="keys")
 
+EXTRAS = {
+    "flwr": "flower",
+    "cryptography": "flower",
+    "nicegui": "studio",
+    "fastapi": "studio",
+    "starlette": "studio",
+}
+"""Packages that only an extra brings, and its name."""
+
 
 def main() -> None:
     """Run a verb; every failure a user can cause ends in one sentence and the exit code of its kind."""
@@ -69,12 +78,17 @@ def run_command(arguments: list[str]) -> int:
     except NbaflError as error:
         return _say(str(error), error.exit_code)
     except click.UsageError as error:
-        hint = f" Try 'nbafl {error.ctx.info_name} --help'." if error.ctx and error.ctx.parent else ""
+        hint = f" Try '{error.ctx.command_path} --help'." if error.ctx and error.ctx.parent else ""
         return _say(error.format_message() + hint, 2)
     except click.exceptions.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _say("Stopped.", 130)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        return _say(f"This needs {error.name}, which is not installed: pip install 'nbafl[{extra}]'.", 1)
     except BrokenPipeError:
         return 1
     except OSError as error:

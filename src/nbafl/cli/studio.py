@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nbafl.errors import Refused, UsageError
+from nbafl.errors import UsageError
 
 HELP = """Open the studio: plan with sliders, watch runs while they train, compare them, see the paper's figures.
 
@@ -50,12 +50,8 @@ def studio(
 ) -> None:
     if not 1 <= port <= 65535:
         raise UsageError("port", port, "between 1 and 65535")
-    try:
-        from nbafl.studio.server import Studio, serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "nicegui":
-            raise
-        raise Refused("The studio needs the extra `studio`: pip install 'nbafl[studio]'.") from None
+    from nbafl.studio.server import Studio, serve
+
     folder = Path(runs).resolve()
     pictures = Path(figures).resolve() if figures else folder / "reproduce"
     serve(Studio(folder, pictures, host, port, token, constants), open_browser)
