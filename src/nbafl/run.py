@@ -122,6 +122,13 @@ def federation_of(plan: Plan) -> Federation:
     return Federation.from_csv(plan.dataset, target=plan.target, test=plan.test)
 
 
+def seen_by_the_model(plan: Plan, federation: Federation) -> Federation:
+    """The same records with the plan's features and norm bound."""
+    if plan.features == "raw" and plan.feature_norm is None:
+        return federation
+    return federation.with_features(plan.features, plan.feature_norm)
+
+
 def simulate(
     plan: Plan,
     federation: Federation | None = None,
@@ -137,8 +144,7 @@ def simulate(
     """
     federation = federation_of(plan) if federation is None else federation
     _check_fits(plan, federation)
-    if plan.features != "raw" or plan.feature_norm is not None:
-        federation = federation.with_features(plan.features, plan.feature_norm)
+    federation = seen_by_the_model(plan, federation)
     model = _model(model or plan.model, federation, plan.seed)
     simulator = Simulator(
         federation, model, plan.job(federation.task), device=plan.device, engine=plan.engine

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nbafl.cli.options import plan_of, with_plan_options
+
+if TYPE_CHECKING:
+    from nbafl.plan import Plan
 
 HELP = """Say how much noise a federation needs and what it guarantees, before anything is trained.
 
@@ -38,9 +41,7 @@ def plan(
     described = plan_of(given)
     summary = described.summary()
     if bounds or constants:
-        from nbafl.theory.planning import plan_bounds
-
-        summary |= plan_bounds(described, constants)
+        summary |= _with_bounds(described, constants)
     if save:
         from nbafl.durable import write_text
 
@@ -49,3 +50,12 @@ def plan(
         print(json.dumps(summary, indent=2, allow_nan=False))
     else:
         print_plan(described, summary)
+
+
+def _with_bounds(described: Plan, constants: str | None) -> dict[str, Any]:
+    from rich.console import Console
+
+    from nbafl.theory.planning import plan_bounds
+
+    with Console(stderr=True).status("Training a short pilot without noise, and looking over T and K …"):
+        return plan_bounds(described, constants)
