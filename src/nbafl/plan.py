@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -26,8 +26,10 @@ from nbafl.privacy import accounting, adversary, calibration, sensitivity
 from nbafl.privacy.adversary import Noise, Release
 from nbafl.privacy.sensitivity import Sensitivity
 from nbafl.privacy.statement import Statement
-from nbafl.protocol.training import Training
-from nbafl.simulation.job import Job
+
+if TYPE_CHECKING:  # they bring torch, which a plan that is only looked at does not need
+    from nbafl.protocol.training import Training
+    from nbafl.simulation.job import Job
 
 PROVEN_CONVEX_MODELS = ("softmax",)
 UNASKED = "not asked for: pass --bounds"
@@ -183,6 +185,8 @@ class Plan(BaseModel):
 
     def training(self, task: str = "classification") -> Training:
         """What one client does in one round."""
+        from nbafl.protocol.training import Training
+
         return Training(
             rule=self.sensitivity,
             steps=self.local_steps,
@@ -198,6 +202,8 @@ class Plan(BaseModel):
 
     def job(self, task: str = "classification") -> Job:
         """This plan as the plain numbers a simulation needs."""
+        from nbafl.simulation.job import Job
+
         noise = self.noise_scales()
         return Job(
             training=self.training(task),
