@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf
+from scipy.stats import norm
 
 from nbafl.plan import Plan
 from nbafl.privacy.gaussian import gdp_mu
@@ -93,19 +94,28 @@ def test_the_best_guess_agrees_with_simulated_attackers() -> None:
     assert answer(plan).guess == pytest.approx(right, abs=0.005)  # six standard errors
 
 
-def test_no_noise_means_certainty_and_no_odds() -> None:
+def test_no_noise_means_certainty_and_no_epsilon() -> None:
     found = answer(Plan(noise=False))
     assert found.guess == 1
     assert found.epsilon is None
     assert "100%" in meaning.draw(found)
-    assert "As odds" not in meaning.draw(found)
+    assert "What ε and δ say" not in meaning.draw(found)
     assert "nothing is promised" in cards.headline(found)
 
 
-def test_a_suspicion_grows_by_e_to_the_epsilon_in_odds() -> None:
-    grown = meaning.odds_after(0.01, 2.0)
-    assert grown / (1 - grown) == pytest.approx(math.exp(2) * 0.01 / 0.99)
-    assert meaning.odds_after(0.01, 0.0) == pytest.approx(0.01)
+def test_a_detection_rate_is_the_most_that_epsilon_and_delta_allow() -> None:
+    """Randomised response with a leak of probability δ attains it; the Gaussian's best test stays below."""
+    epsilon, delta = 1.5, 0.02
+    alarm = (1 - delta) / (1 + math.exp(epsilon))
+    assert meaning.detected(alarm, epsilon, delta) == pytest.approx(1 - alarm)
+    assert meaning.detected(0.0, epsilon, delta) == pytest.approx(delta)
+    assert meaning.detected(0.01, 900.0, delta) == pytest.approx(1.0)
+    mu = gdp_mu(epsilon, delta)
+    for rate in (0.001, 0.01, 0.1, 0.5, 0.9):
+        assert norm.cdf(mu + norm.ppf(rate)) <= meaning.detected(rate, epsilon, delta)
+    found = answer(Plan(epsilon=1, delta=1e-5, samples=1000))
+    assert "= 2.72 times" in meaning.draw(found)
+    assert "detects at most 2.7%" in meaning.draw(found)
 
 
 def test_words_for_a_guess_get_worse_as_it_gets_better() -> None:

@@ -26,9 +26,12 @@ def verdict(guess: float) -> str:
     return next(words for limit, words in VERDICTS if guess <= limit)
 
 
-def odds_after(prior: float, epsilon: float) -> float:
-    """The highest belief that a prior can turn into: its odds times e^ε."""
-    return 1 / (1 + (1 - prior) / prior * math.exp(-epsilon))
+def detected(false_alarms: float, epsilon: float, delta: float) -> float:
+    """The most that a test with so many false alarms detects under (ε, δ), by the definition read both ways."""
+    missed = math.exp(-epsilon) * (1 - delta - false_alarms)
+    if epsilon < 700:
+        missed = max(missed, 1 - delta - math.exp(epsilon) * false_alarms)
+    return min(1.0, 1 - missed)
 
 
 def draw(answer: Answer) -> str:
@@ -47,7 +50,7 @@ def draw(answer: Answer) -> str:
 
 def sentences(answer: Answer) -> list[str]:
     """What the number says, what ε and δ say, and what it all rests on."""
-    found = [_picture(answer), *([] if answer.epsilon is None else _odds(answer, answer.epsilon))]
+    found = [_picture(answer), *([] if answer.epsilon is None else [_definition(answer, answer.epsilon)])]
     if answer.summary["conditional"]:
         found.append(
             "<b>Only if 2C/m holds</b>, which it does not for general models. Resting on clipping alone, these "
@@ -65,15 +68,18 @@ def _picture(answer: Answer) -> str:
     )
 
 
-def _odds(answer: Answer, epsilon: float) -> list[str]:
-    factor = short(math.exp(epsilon), 3) if epsilon < 700 else f"e<sup>{short(epsilon)}</sup>"
-    after = odds_after(0.01, epsilon)
-    grown = percent(after) if after < 1 else "practically 100%"
-    return [
-        f"As odds: what they believed beforehand changes at most by a factor e<sup>ε</sup> = {factor}, so a suspicion "
-        f"of 1% can grow to {grown}. With probability δ = {short(answer.plan.delta)} even that may fail "
-        f"(ε = {short(epsilon)} against {escape(answer.adversary.name)})."
-    ]
+def _definition(answer: Answer, epsilon: float) -> str:
+    """(ε, δ) as defined, not as beliefs: that odds grow by more than e^ε has a chance that may be many times δ."""
+    factor, delta = (
+        short(math.exp(epsilon), 3) if epsilon < 700 else f"e<sup>{short(epsilon)}</sup>",
+        answer.plan.delta,
+    )
+    return (
+        f"What ε and δ say: the chance of any conclusion they may draw is at most e<sup>ε</sup> = {factor} times what it "
+        f"would be with another {_thing(answer)}, plus δ = {short(delta)}. A test that raises a false alarm in 1 case of "
+        f"100 so detects at most {percent(detected(0.01, epsilon, delta))} (ε = {short(epsilon)} against "
+        f"{escape(answer.adversary.name)})."
+    )
 
 
 def _thing(answer: Answer) -> str:
