@@ -41,6 +41,16 @@ def warnings(plan: Plan) -> list[str]:
     return [*_about_the_premise(plan), *_about_the_rule(plan), *_about_the_draw(plan)]
 
 
+def about_simulating(plan: Plan) -> str | None:
+    """What the owner of data should know before giving away a model that a simulation trained on them."""
+    if plan.dataset == "mnist" or not plan.noise:
+        return None
+    return (
+        f"A simulation's noise follows from its seed ({plan.seed}), so whoever has or guesses that can take it away: what it "
+        "trains is for you to look at. Train a model to give away with nbafl serve and nbafl join."
+    )
+
+
 def _about_the_premise(plan: Plan) -> Iterator[str]:
     sensitivity = plan.sensitivity_of()
     if sensitivity.conditional:

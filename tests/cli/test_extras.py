@@ -1,4 +1,4 @@
-"""Verbs whose packages come with an extra say so where it is not installed; a real process meets the gap."""
+"""What a verb needs: an extra that is not installed is named, and planning needs neither extras nor torch."""
 
 from __future__ import annotations
 
@@ -45,3 +45,8 @@ def test_a_verb_without_its_extra_names_it(tmp_path, words, extra):
 
 def test_planning_needs_no_extra(tmp_path):
     assert _nbafl(tmp_path, "plan", "--json").returncode == 0
+
+
+def test_planning_does_not_wait_for_torch(tmp_path):
+    code = "import sys; from nbafl.cli import run_command; run_command(['plan']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True).returncode == 0

@@ -115,7 +115,7 @@ def test_a_detection_rate_is_the_most_that_epsilon_and_delta_allow() -> None:
         assert norm.cdf(mu + norm.ppf(rate)) <= meaning.detected(rate, epsilon, delta)
     found = answer(Plan(epsilon=1, delta=1e-5, samples=1000))
     assert "= 2.72 times" in meaning.draw(found)
-    assert "detects at most 2.7%" in meaning.draw(found)
+    assert "detects at most 2.8%" in meaning.draw(found)
 
 
 def test_words_for_a_guess_get_worse_as_it_gets_better() -> None:

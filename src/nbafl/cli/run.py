@@ -37,9 +37,12 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
+    from nbafl import caveats
+
     plan, federation, folder = _what_to_run(given, out, resume)
-    for remark in federation.remarks:
-        print(f"Note: {remark}", file=sys.stderr)
+    for remark in (*federation.remarks, caveats.about_simulating(plan)):
+        if remark is not None:
+            print(f"Note: {remark}", file=sys.stderr)
     finished = _with_progress(plan, federation, folder, resume is not None, quiet=as_json)
     if as_json:
         print(json.dumps(finished.summary(), indent=2, allow_nan=False))
