@@ -46,8 +46,8 @@ def about_simulating(plan: Plan) -> str | None:
     if plan.dataset == "mnist" or not plan.noise:
         return None
     return (
-        f"A simulation's noise follows from its seed ({plan.seed}), so whoever has or guesses that can take it away: what it "
-        "trains is for you to look at. Train a model to give away with nbafl serve and nbafl join."
+        f"A simulation's noise follows from its seed ({plan.seed}), so whoever has or guesses that can take it away: what "
+        "it trains is for you to look at. Train a model to give away with nbafl serve and nbafl join."
     )
 
 
