@@ -33,9 +33,9 @@ Examples:
 @with_plan_options
 def serve(
     given: dict[str, Any],
-    home: Annotated[Path, typer.Option(help="Folder of the federation. [federation]", metavar="DIR")] = Path(
-        "federation"
-    ),
+    home: Annotated[
+        Path, typer.Option(help="Folder of the federation. [federation]", metavar="DIR", show_default=False)
+    ] = Path("federation"),
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Write plan, certificates and handout, and stop.")
     ] = False,
