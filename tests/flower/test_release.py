@@ -149,7 +149,7 @@ def test_rounds_the_plan_does_not_have_are_refused(round: int) -> None:
 
 
 def test_noise_too_small_for_the_grid_is_refused_before_there_is_any_data(tmp_path: Path) -> None:
-    out = releaser(tmp_path, epsilon=1e15, delta=0.5)
+    out = releaser(tmp_path, sensitivity="paper", samples=10**6, epsilon=1e9, delta=0.5)
 
     def never() -> np.ndarray:
         raise AssertionError("trained: a refusal would now depend on the data")
