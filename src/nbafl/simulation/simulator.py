@@ -79,7 +79,7 @@ class Simulator:
         """One round: draw, train, clip, aggregate, noise, broadcast, test."""
         # an engine with threads of its own gets them all: sums must not depend on how many threads torch has
         alone = self.device.type == "cpu" and self.engine.name in ("dual", "plain")
-        with _precision(self.tf32), one_thread() if alone else nullcontext():
+        with precision(self.tf32), one_thread() if alone else nullcontext():
             return self._step()
 
     def _step(self) -> RoundMetrics:
@@ -187,7 +187,7 @@ def pick_device(device: str | torch.device) -> torch.device:
 
 
 @contextmanager
-def _precision(tf32: bool) -> Iterator[None]:
+def precision(tf32: bool) -> Iterator[None]:
     """Products on a GPU in TF32 (10 bits of mantissa, several times faster) or in full float32.
 
     Convolutions have a switch of their own, which torch leaves on.

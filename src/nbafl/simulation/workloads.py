@@ -27,7 +27,7 @@ from nbafl.protocol import Training
 from nbafl.simulation.features import SparseFeatures
 from nbafl.simulation.job import Job
 from nbafl.simulation.models import build
-from nbafl.simulation.simulator import Simulator
+from nbafl.simulation.simulator import Simulator, precision
 
 SPARSE_ROWS = 10_000
 """Records of the large sparse product."""
@@ -145,7 +145,8 @@ def measure(
     features = simulator.setting.features
     for number in range(workload.rounds):
         if number % max(1, workload.rounds // 5) == 0:
-            rates.append(matmul_rate(simulator.device))
+            with precision(tf32):
+                rates.append(matmul_rate(simulator.device))
             sparse_rates += [sparse_rate(features)] if isinstance(features, SparseFeatures) else []
         metrics = simulator.step()
         seconds.append(metrics.seconds)
@@ -255,7 +256,7 @@ def used_inputs(x: np.ndarray) -> int:
 
 
 def matmul_rate(device: torch.device) -> float:
-    """FLOP/s of one large float32 matrix product on all cores (the best of three), or on the GPU."""
+    """FLOP/s of one large matrix product on all cores (the best of three), or on the GPU in the precision set there."""
     size = 2048 if device.type == "cpu" else 8192
     left, right = (torch.rand(size, size, device=device) for _ in range(2))
     best = float("inf")
