@@ -52,7 +52,9 @@ class Plan(BaseModel):
     features: Literal["raw", "scattering"] = Field("raw", description="what the model sees of a record")
 
     epsilon: float = Field(50.0, gt=0, description="the privacy loss claimed; smaller protects more")
-    delta: float = Field(0.01, gt=0, lt=1, description="the probability that the bound epsilon may fail")
+    delta: float = Field(
+        0.01, gt=0, lt=1, description="added to every chance beside the factor e^epsilon; far below 1/m"
+    )
     exposures: int = Field(1, ge=1, description="L, uploads of each client that an outsider may see")
     calibration: Literal["paper", "separate", "exact"] = Field(
         "exact", description="how noise follows from (epsilon, delta): exact holds, paper is as printed"

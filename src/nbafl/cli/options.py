@@ -49,7 +49,9 @@ PLAN_OPTIONS: dict[str, Any] = {
     "partition": _option(str, "How MNIST is dealt out: iid, dirichlet:ALPHA or shards:S. [iid]", _WHO),
     "features": _option(str, "What the model sees of a record: raw or scattering. [raw]", _WHO),
     "epsilon": _option(float, "Privacy loss claimed; smaller protects more. [50]", _PRIVACY),
-    "delta": _option(float, "Probability that the bound epsilon may fail. [0.01]", _PRIVACY),
+    "delta": _option(
+        float, "Added to every chance beside the factor e^epsilon; keep it far below 1/m. [0.01]", _PRIVACY
+    ),
     "exposures": _option(int, "L, uploads of each client an outsider may see. [1]", _PRIVACY),
     "calibration": _option(
         str, "How noise follows from epsilon: paper, separate or exact. [exact]", _PRIVACY

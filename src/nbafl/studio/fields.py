@@ -96,10 +96,10 @@ PRIVACY = (
     ),
     Slider(
         "delta",
-        "May fail with",
+        "Slack",
         "δ",
         Scale(1e-8, 0.1, digits=COARSE),
-        "The probability that the bound ε may fail; well below 1/m.",
+        "What is added to every chance beside the factor e^ε; keep it well below 1/m.",
     ),
 )
 FEDERATION = (
