@@ -17,6 +17,7 @@ from nbafl.privacy.gaussian import gdp_mu
 from nbafl.studio import bars, cards, meaning
 from nbafl.studio.answer import answer
 from nbafl.studio.bars import Axis
+from nbafl.studio.wording import percent
 
 PLANS = [
     Plan(),
@@ -103,19 +104,15 @@ def test_no_noise_means_certainty_and_no_epsilon() -> None:
     assert "nothing is promised" in cards.headline(found)
 
 
-def test_a_detection_rate_is_the_most_that_epsilon_and_delta_allow() -> None:
-    """Randomised response with a leak of probability δ attains it; the Gaussian's best test stays below."""
-    epsilon, delta = 1.5, 0.02
-    alarm = (1 - delta) / (1 + math.exp(epsilon))
-    assert meaning.detected(alarm, epsilon, delta) == pytest.approx(1 - alarm)
-    assert meaning.detected(0.0, epsilon, delta) == pytest.approx(delta)
-    assert meaning.detected(0.01, 900.0, delta) == pytest.approx(1.0)
-    mu = gdp_mu(epsilon, delta)
-    for rate in (0.001, 0.01, 0.1, 0.5, 0.9):
-        assert norm.cdf(mu + norm.ppf(rate)) <= meaning.detected(rate, epsilon, delta)
-    found = answer(Plan(epsilon=1, delta=1e-5, samples=1000))
+def test_epsilon_is_told_by_its_definition_and_by_what_the_best_test_detects() -> None:
+    """The best test between two Gaussians a distance mu apart, with a false alarm in 1 case of 100."""
+    plan = Plan(epsilon=1, delta=1e-5, samples=1000)
+    found = answer(plan)
+    power = float(norm.cdf(norm.ppf(0.01) + gdp_mu(1, 1e-5)))
+    assert found.detected == pytest.approx(power, rel=1e-6)
     assert "= 2.72 times" in meaning.draw(found)
-    assert "detects at most 2.8%" in meaning.draw(found)
+    assert f"detects at most {percent(power)}" in meaning.draw(found)
+    assert answer(Plan(epsilon=8, delta=1e-5, samples=1000)).detected > 5 * power
 
 
 def test_words_for_a_guess_get_worse_as_it_gets_better() -> None:

@@ -24,6 +24,8 @@ class Answer:
     adversary: adversary.Adversary
     guess: float
     """The highest probability of telling two neighbouring data sets apart, for the adversary of the plan."""
+    detected: float
+    """The most that any of its tests with a false alarm in 1 case of 100 detects."""
 
     @property
     def epsilon(self) -> float | None:
@@ -41,7 +43,8 @@ class Answer:
 def answer(plan: Plan) -> Answer:
     """The page's numbers for a plan; remembered, because sliders come back to where they were."""
     named = adversary.parse(plan.adversary)
-    return Answer(plan, plan.summary(), plan.paper_rule(), named, best_guess(plan, named))
+    detected = accounting.attack_power(plan.release(), plan.noise_scales(), named, 0.01)
+    return Answer(plan, plan.summary(), plan.paper_rule(), named, best_guess(plan, named), detected)
 
 
 def best_guess(plan: Plan, named: adversary.Adversary) -> float:

@@ -26,14 +26,6 @@ def verdict(guess: float) -> str:
     return next(words for limit, words in VERDICTS if guess <= limit)
 
 
-def detected(false_alarms: float, epsilon: float, delta: float) -> float:
-    """The most that a test with so many false alarms detects under (ε, δ), by the definition read both ways."""
-    missed = math.exp(-epsilon) * (1 - delta - false_alarms)
-    if epsilon < 700:
-        missed = max(missed, 1 - delta - math.exp(epsilon) * false_alarms)
-    return min(1.0, 1 - missed)
-
-
 def draw(answer: Answer) -> str:
     """A gauge from coin to certainty, and three sentences."""
     guess = answer.guess
@@ -77,7 +69,7 @@ def _definition(answer: Answer, epsilon: float) -> str:
     return (
         f"What ε and δ say: the chance of any conclusion they may draw is at most e<sup>ε</sup> = {factor} times what it "
         f"would be with another {_thing(answer)}, plus δ = {short(delta)}. A test that raises a false alarm in 1 case of "
-        f"100 so detects at most {percent(detected(0.01, epsilon, delta))} (ε = {short(epsilon)} against "
+        f"100 detects at most {percent(answer.detected)} (ε = {short(epsilon)} against "
         f"{escape(answer.adversary.name)})."
     )
 
