@@ -76,6 +76,7 @@ def _serve(
     from nbafl.flower.link import Link
     from nbafl.flower.local_data import server_data
     from nbafl.flower.server import Server
+    from nbafl.flower.strategy import TooFew
     from nbafl.run import Run, folder_of, locked, train
     from nbafl.simulation.models import build
 
@@ -114,8 +115,8 @@ def _serve(
             train(run, server, _fingerprint(server, home), resume, show)
             server.say_goodbye("finished")
         except NbaflError as error:
-            # Why a client was silent, its own limit for instance, is between that client and the server.
-            server.say_goodbye(f"stopped: {str(error).partition(' (')[0]}")
+            told = error.told if isinstance(error, TooFew) else "the server's own log says why"
+            server.say_goodbye(f"stopped: {told}")
             raise
     return run
 

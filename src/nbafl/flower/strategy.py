@@ -55,6 +55,16 @@ class Round:
     upload_norm: float | None = None
 
 
+class TooFew(Refused):
+    """Too few clients are left. Why each is silent, its own limit for instance, is between it and the server."""
+
+    def __init__(self, told: str, reasons: Mapping[int, str]) -> None:
+        why = "; ".join(f"client {client}: {reason}" for client, reason in sorted(reasons.items()))
+        super().__init__(f"{told} ({why})." if why else f"{told}.")
+        self.told = told
+        """What the other clients may know."""
+
+
 class NbAFL(Strategy):
     """Noising before aggregation, by a Plan."""
 
@@ -270,9 +280,10 @@ class NbAFL(Strategy):
             if wanted <= known.keys() or (enough and waited > patience):
                 return known
             if waited > self.wait:
-                raise Refused(
+                raise TooFew(
                     f"only {len(known)} of {self.plan.clients} clients were connected after {self.wait:g} s; "
-                    f"at least {self.min_answers} must answer{self._farewells()}."
+                    f"at least {self.min_answers} must answer",
+                    self.gone,
                 )
             time.sleep(0.1)
 
@@ -306,18 +317,14 @@ class NbAFL(Strategy):
                 happened.missing.setdefault(instruction.client, "no answer in time")
         happened.answered = sorted(uploads)
         if len(uploads) < self.min_answers:
-            reasons = "; ".join(f"client {client}: {why}" for client, why in sorted(happened.missing.items()))
-            raise Refused(
+            raise TooFew(
                 f"round {happened.number} stopped: {len(uploads)} of {len(happened.drawn)} clients gave a usable "
-                f"upload, {self.min_answers} are needed ({reasons})."
+                f"upload, {self.min_answers} are needed",
+                happened.missing,
             )
         offsets = [np.linalg.norm(upload - inbox.centre) for upload in uploads.values()]
         happened.upload_norm = float(np.mean(offsets))
         return uploads
-
-    def _farewells(self) -> str:
-        said = "; ".join(f"client {client}: {why}" for client, why in sorted(self.gone.items()))
-        return f" ({said})" if said else ""
 
     def _noisy_average(self, happened: Round, uploads: Mapping[int, np.ndarray]) -> np.ndarray:
         """sum p_i w_i over those who answered, plus server noise with the top-up for those who did not."""
