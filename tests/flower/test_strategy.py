@@ -14,6 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from nbafl.errors import DataError, Refused, UsageError
 from nbafl.flower import NbAFL, wire
+from nbafl.flower.strategy import TooFew
 from nbafl.flower.wire import Instruction
 from nbafl.plan import Plan
 
@@ -122,7 +123,9 @@ def test_too_few_answers_stop_the_run_and_say_why() -> None:
             return constant()(message, asked)
         return Message(Error(wire.REFUSED, "the budget is spent"), reply_to=message)
 
-    with pytest.raises(TooFew, match=r"round 1 stopped: 1 of 4 .* 2 are needed .*the budget is spent") as stop:
+    with pytest.raises(
+        TooFew, match=r"round 1 stopped: 1 of 4 .* 2 are needed .*the budget is spent"
+    ) as stop:
         start(NbAFL(plan_of(), wait=1), Room(answer))
     assert "2 are needed" in stop.value.told
     assert "budget" not in stop.value.told  # one client's limit is not told to the others
