@@ -15,14 +15,14 @@ from scipy.stats import binom, norm
 
 from nbafl.errors import UsageError
 from nbafl.privacy import accounting, adversary, calibration, sensitivity
-from nbafl.privacy.adversary import Noise, Release
+from nbafl.privacy.release import Noise, Release
 
 
 def paper_release(per_round: int = 50, exposures: int = 1, rounds: int = 25) -> Release:
     return Release(sensitivity.paper(10, [100] * 50), np.full(50, 0.02), rounds, per_round, exposures)
 
 
-REALITY = {  # what the paper's noise gives at δ = 0.01, MATH.md section 3
+REALITY = {  # what the paper's noise gives at δ = 0.01, math.md, section 13
     50: (165.943, 11.9182, 171.624, 171.644, 3422.29, 112.383, 247.038, 379.938),
     60: (230.374, 15.6626, 238.385, 238.414, 4883.61, 157.94, 347.781, 535.967),
     100: (591.676, 34.8333, 612.982, 613.057, 13317.8, 420.801, 927.878, 1433.83),
@@ -35,8 +35,8 @@ def test_what_the_papers_noise_really_gives(claimed: int) -> None:
     noise = calibration.paper(release, claimed, 0.01)
     noise_drawn = calibration.paper(drawn, claimed, 0.01)
     found = [accounting.paper_requirement(release, noise, 0.01)["uplink"]]
-    found += [accounting.epsilon_spent(release, noise, each, 0.01) for each in adversary.STANDARD]
-    found += [accounting.epsilon_spent(drawn, noise_drawn, each, 0.01) for each in adversary.STANDARD[:3]]
+    found += [accounting.epsilon_spent(release, noise, each, 0.01) for each in adversary.standard()[:4]]
+    found += [accounting.epsilon_spent(drawn, noise_drawn, each, 0.01) for each in adversary.standard()[:3]]
     assert found == pytest.approx(REALITY[claimed], rel=5e-6)
     requirement = accounting.paper_requirement(release, noise, 0.01)
     assert requirement["downlink"] == pytest.approx(REALITY[claimed][1], rel=5e-6)
@@ -136,7 +136,7 @@ def test_drawn_clients_agree_with_a_mixture_of_dp_accounting_distributions(
 ) -> None:
     per_round = data.draw(st.integers(1, clients - 1))
     exposures = data.draw(st.integers(1, rounds))
-    which = data.draw(st.sampled_from([*adversary.STANDARD, adversary.EAVESDROPPER_SPREAD]))
+    which = data.draw(st.sampled_from([*adversary.standard(), adversary.EAVESDROPPER_SPREAD]))
     release = Release(
         sensitivity.paper(10, [100] * clients), np.full(clients, 1 / clients), rounds, per_round, exposures
     )
@@ -148,7 +148,8 @@ def test_drawn_clients_agree_with_a_mixture_of_dp_accounting_distributions(
         seen = {"none": 0, "exposed": min(exposures, r), "all": r}[which.uploads]
         spread = exposures * (clients - 1) / (per_round - 1) if per_round > 1 else 0
         tapped = min({"none": 0, "same": exposures, "spread": spread}[which.others], r - seen)
-        cost = seen / u + tapped / (u + v) + (r - seen - tapped) / (per_round * u + v)
+        hiding = max(1, per_round - which.colluders)
+        cost = seen / u + tapped / (u + v) + (r - seen - tapped) / (hiding * u + v)
         one = pld.from_gaussian_mechanism(1 / math.sqrt(cost), value_discretization_interval=4e-3)
         weight = binom.pmf(r, rounds, per_round / clients)
         mixture = mixture.compute_mixture(one, weight_so_far / (weight_so_far + weight))
@@ -181,7 +182,7 @@ def test_drawn_clients_of_any_kind_are_consistent(
     per_round = data.draw(st.integers(1, full.clients))
     release = Release(full.sensitivity, full.weights, full.rounds, per_round, full.exposures)
     spent = {}
-    for which in (*adversary.STANDARD, adversary.EAVESDROPPER_SPREAD, adversary.colluders(1)):
+    for which in (*adversary.standard(), adversary.EAVESDROPPER_SPREAD, adversary.colluders(1)):
         spent[which.name] = epsilon = accounting.epsilon_spent(release, noise, which, delta)
         if epsilon > 0:
             assert accounting.delta_spent(release, noise, which, epsilon) == pytest.approx(delta, rel=1e-6)
@@ -195,7 +196,7 @@ def test_no_noise_is_never_called_private() -> None:
     silent = Noise(np.zeros(50), 0.0)
     for per_round in (50, 1):
         release = paper_release(per_round, rounds=2)
-        for which in (*adversary.STANDARD, adversary.EAVESDROPPER_SPREAD, adversary.colluders(2)):
+        for which in (*adversary.standard(), adversary.EAVESDROPPER_SPREAD, adversary.colluders(2)):
             # At K = 1 of 50 over 2 rounds a client is drawn with probability 0.04 only, less than this δ.
             assert accounting.epsilon_spent(release, silent, which, 0.05) == math.inf
             assert accounting.delta_spent(release, silent, which, 5.0) == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nbafl.errors import UsageError
 from nbafl.privacy import adversary, sensitivity
-from nbafl.privacy.adversary import Noise, Release, round_costs
+from nbafl.privacy.release import Noise, Release, round_costs
 
 
 def equal_release(clients: int, per_round: int, rounds: int, exposures: int, clip: float = 10.0) -> Release:
@@ -193,7 +193,7 @@ def test_no_noise_costs_infinitely_much_but_only_where_it_is_seen() -> None:
     assert adversary.CURIOUS_SERVER.cost(release, silent_clients, 4) == math.inf
     assert adversary.TARGETED.cost(release, silent_clients, 4) == math.inf
     assert math.isfinite(adversary.BROADCAST.cost(release, silent_clients, 4))
-    for each in (*adversary.STANDARD, adversary.colluders(2), adversary.EAVESDROPPER_SPREAD):
+    for each in (*adversary.standard(), adversary.colluders(2), adversary.EAVESDROPPER_SPREAD):
         assert each.cost(release, Noise(np.zeros(5), 0.0), 4) == math.inf
         assert each.cost(release, Noise(np.zeros(5), 0.0), 0) == 0
     one_silent = Noise(np.array([0.0, 1, 1, 1, 1]), 0.0)
@@ -226,8 +226,19 @@ def test_a_million_clients_of_many_kinds() -> None:
 
 
 def test_names_are_parsed_and_others_refused() -> None:
-    for each in (*adversary.STANDARD, adversary.EAVESDROPPER_SPREAD, adversary.colluders(3)):
+    for each in (*adversary.table(), adversary.colluders(3), adversary.parse("curious-server:2")):
         assert adversary.parse(each.name) == each
+        assert adversary.of_key(each.key) == each
+        assert adversary.name_of(each.key) == each.name
+    assert adversary.of_key("unseen_broadcasts") is None
+    assert adversary.name_of("unseen_broadcasts") == "unseen-broadcasts"
+    assert {each.key for each in adversary.standard()} == {
+        "broadcast",
+        "targeted",
+        "eavesdropper",
+        "curious_server",
+        "colluders_1",
+    }
     for bad in (
         "",
         "server",
@@ -236,7 +247,11 @@ def test_names_are_parsed_and_others_refused() -> None:
         "colluders:0",
         "colluders:-1",
         "colluders:x",
+        "colluders:01",
+        "colluders:9999999999",
         "broadcast:2",
+        "curious-server:0",
+        "curious-server:",
     ):
         with pytest.raises(UsageError, match="adversary must be"):
             adversary.parse(bad)

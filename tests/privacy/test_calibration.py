@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
+from scipy.optimize import brentq, linprog
 
 from nbafl.errors import UsageError
 from nbafl.privacy import accounting, adversary, calibration, sensitivity
-from nbafl.privacy.adversary import Noise, Release
 from nbafl.privacy.calibration import calibrate
 from nbafl.privacy.gaussian import gdp_mu
+from nbafl.privacy.release import Noise, Release
 
 EVERY_ADVERSARY = (
-    *adversary.STANDARD,
+    *adversary.standard(),
     adversary.EAVESDROPPER_SPREAD,
     adversary.colluders(1),
     adversary.colluders(3),
@@ -31,7 +32,7 @@ def paper_release(
     return Release(model, np.full(clients, 1 / clients), rounds, per_round or clients, exposures)
 
 
-REFERENCE = {  # δ = 0.01, N = 50, T = 25, L = 1, C = 10, m = 100: (σ_U, σ_D, σ_A), MATH.md section 3
+REFERENCE = {  # δ = 0.01, N = 50, T = 25, L = 1, C = 10, m = 100: (σ_U, σ_D, σ_A), math.md, section 13
     (50, "paper", "broadcast"): (0.01243, 0.00596124, 0.00621502),
     (60, "paper", "broadcast"): (0.0103584, 0.0049677, 0.00517919),
     (100, "paper", "broadcast"): (0.00621502, 0.00298062, 0.00310751),
@@ -64,6 +65,54 @@ def test_curious_server_and_broadcast_closed_forms() -> None:
     broadcast = calibrate("exact", release, 8, 1e-5, adversary.BROADCAST)
     assert broadcast.aggregate(release) == pytest.approx(0.2 / 50 * 5 / mu)
     assert broadcast.sigma_downlink == 0
+
+
+# ---- colluders: noise that a federation can run ------------------------------------------------------------
+
+
+def test_equal_clients_against_colluders() -> None:
+    """σ_D = 0, σ_U = (Δ_U/μ*)·sqrt(T/(N − a))."""
+    release, mu = paper_release(), gdp_mu(8, 1e-5)
+    for coalition in (1, 7, 49):
+        noise = calibrate("exact", release, 8, 1e-5, adversary.colluders(coalition))
+        assert noise.sigma_downlink == 0
+        assert noise.sigma_uplink == pytest.approx(np.full(50, 0.2 / mu * math.sqrt(25 / (50 - coalition))))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_unequal_clients_against_colluders_hold_and_no_split_adds_less(seed: int) -> None:
+    """A linear programme over all targets and all coalitions gives the same sum of noise."""
+    chance = np.random.default_rng(seed)
+    clients = int(chance.integers(2, 7))
+    coalition = int(chance.integers(1, clients))
+    needed = chance.choice([0.01, 0.3, 1.0, 1.0], clients) * chance.uniform(0.5, 1.5, clients)
+    found = calibration._among_colluders(needed, coalition)
+    rows, limits = [], []
+    for target in range(clients):
+        others = [client for client in range(clients) if client != target]
+        for accomplices in itertools.combinations(others, coalition):
+            honest = np.array([client not in accomplices for client in range(clients)], dtype=float)
+            assert honest @ found >= needed[target] * (1 - 1e-12)
+            rows.append(-honest)
+            limits.append(-needed[target])
+    best = linprog(np.ones(clients), A_ub=np.array(rows), b_ub=np.array(limits), bounds=(0, None))
+    assert found.sum() == pytest.approx(best.fun, rel=1e-9)
+    assert np.all(found > 0)
+
+
+@pytest.mark.parametrize("per_round", [6, 4])
+def test_colluders_among_unequal_clients_get_exactly_what_was_claimed(per_round: int) -> None:
+    sizes = np.array([20, 50, 50, 80, 200, 1000])
+    solved = sensitivity.proximal(
+        5.0, sizes, lipschitz=1.0, mu=0.5, tolerance=0.01
+    )  # p_iΔ_i differ by the tolerance
+    release = Release(solved, sizes / sizes.sum(), 7, per_round, 1)
+    for coalition in (1, 3, 5):
+        noise = calibrate("exact", release, 3.0, 1e-5, adversary.colluders(coalition))
+        assert noise.sigma_downlink == 0
+        assert np.all(noise.sigma_uplink > 0)
+        spent = accounting.epsilon_spent(release, noise, adversary.colluders(coalition), 1e-5)
+        assert spent == pytest.approx(3.0, rel=1e-6)
 
 
 # ---- the paper's rule -------------------------------------------------------------------------------------
@@ -195,14 +244,12 @@ def test_exact_spends_the_claim_and_cannot_be_improved(
     assert accounting.epsilon_spent(release, noise, which, delta) == pytest.approx(epsilon, rel=1e-6)
     allowed = gdp_mu(epsilon, delta) ** 2
     rng = np.random.default_rng(0)
-    base = np.where(noise.sigma_uplink > 0, noise.sigma_uplink, noise.sigma_downlink / 10)
+    base = noise.sigma_uplink
     for spread in (0.003, 0.03, 0.3, 1.0):
+        servers = (noise.sigma_downlink, noise.sigma_downlink * 1.05, noise.aggregate(release) * 0.1, 0.0)
         for server in (
-            noise.sigma_downlink,
-            noise.sigma_downlink * 1.05,
-            noise.aggregate(release) * 0.1,
-            0.0,
-        ):
+            servers if not which.colluders else (0.0,)
+        ):  # a server that adds noise leaves uploads bare
             other = Noise(base * np.exp(spread * rng.standard_normal(release.clients)), server)
             scale = math.sqrt(which.cost(release, other, release.rounds) / allowed)
             assert scale * other.aggregate(release) >= noise.aggregate(release) * (1 - 1e-8)
@@ -214,7 +261,7 @@ def test_exact_spends_the_claim_with_drawn_clients(
     release: Release, log_epsilon: float, data: st.DataObject
 ) -> None:
     epsilon, delta = math.exp(log_epsilon), data.draw(st.sampled_from([1e-9, 1e-5, 1e-3]))
-    which = data.draw(st.sampled_from([*adversary.STANDARD[1:], adversary.EAVESDROPPER_SPREAD]))
+    which = data.draw(st.sampled_from([each for each in adversary.table() if each.sees_participation]))
     noise = calibrate("exact", release, epsilon, delta, which)
     assert accounting.epsilon_spent(release, noise, which, delta) == pytest.approx(epsilon, rel=1e-6)
 

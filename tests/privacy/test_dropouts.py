@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,11 +12,18 @@ from hypothesis import strategies as st
 
 from nbafl.errors import UsageError
 from nbafl.privacy import accounting, adversary, sensitivity
-from nbafl.privacy.adversary import Noise, Release
 from nbafl.privacy.calibration import calibrate
-from nbafl.privacy.dropouts import Round, epsilon_of_rounds, realised_cost, top_up_variance
+from nbafl.privacy.dropouts import (
+    AnsweredRound,
+    delta_of_rounds,
+    epsilon_of_rounds,
+    realised_cost,
+    top_up_variance,
+)
+from nbafl.privacy.gaussian import gdp_delta, gdp_epsilon
+from nbafl.privacy.release import Noise, Release
 
-EVERY_ADVERSARY = (*adversary.STANDARD, adversary.EAVESDROPPER_SPREAD, adversary.colluders(2))
+EVERY_ADVERSARY = (*adversary.standard(), adversary.EAVESDROPPER_SPREAD, adversary.colluders(2))
 
 
 @st.composite
@@ -42,9 +50,9 @@ def test_complete_rounds_cost_what_was_planned(
     for which in EVERY_ADVERSARY:
         planned = which.cost(release, noise, release.rounds)
         for answered in (release.clients, np.arange(release.clients)):
-            assert realised_cost(release, noise, which, [Round(answered)] * release.rounds) == pytest.approx(
-                planned
-            )
+            assert realised_cost(
+                release, noise, which, [AnsweredRound(answered)] * release.rounds
+            ) == pytest.approx(planned)
 
 
 @given(federation=federations())
@@ -58,11 +66,11 @@ def test_the_top_up_keeps_every_guarantee_and_is_needed(
         answered = rng.random(release.clients) < 0.7
         answered[rng.integers(release.clients)] = True
         extra = top_up_variance(release.weights, noise.sigma_uplink, noise.sigma_downlink, answered)
-        happened.append(Round(np.flatnonzero(answered), extra))
+        happened.append(AnsweredRound(np.flatnonzero(answered), extra))
     for which in EVERY_ADVERSARY:
         planned = which.cost(release, noise, release.rounds)
         assert realised_cost(release, noise, which, happened) <= planned * (1 + 1e-9)
-    missing = [Round(each.answered) for each in happened if each.extra_variance > 0]
+    missing = [AnsweredRound(each.answered) for each in happened if each.extra_variance > 0]
     if missing:
         alone = Release(release.sensitivity, release.weights, len(missing), release.clients, 1)
         topped = [each for each in happened if each.extra_variance > 0]
@@ -87,9 +95,9 @@ def test_the_top_up_is_no_larger_than_needed() -> None:
     answered = np.arange(10) < 6
     extra = top_up_variance(release.weights, noise.sigma_uplink, noise.sigma_downlink, answered)
     planned = adversary.BROADCAST.cost(release, noise, 1)
-    assert realised_cost(release, noise, adversary.BROADCAST, [Round(np.arange(6), extra)]) == pytest.approx(
-        planned
-    )
+    assert realised_cost(
+        release, noise, adversary.BROADCAST, [AnsweredRound(np.arange(6), extra)]
+    ) == pytest.approx(planned)
 
 
 def test_counts_alone_assume_the_worst_participants() -> None:
@@ -98,9 +106,11 @@ def test_counts_alone_assume_the_worst_participants() -> None:
     noise = Noise(np.full(5, 0.4), 0.01)
     rng = np.random.default_rng(0)
     for which in EVERY_ADVERSARY:
-        by_count = realised_cost(release, noise, which, [Round(3)] * 4 + [Round(5)] * 2)
+        by_count = realised_cost(release, noise, which, [AnsweredRound(3)] * 4 + [AnsweredRound(5)] * 2)
         for _ in range(20):
-            members = [Round(rng.choice(5, 3, replace=False)) for _ in range(4)] + [Round(np.arange(5))] * 2
+            members = [AnsweredRound(rng.choice(5, 3, replace=False)) for _ in range(4)] + [
+                AnsweredRound(np.arange(5))
+            ] * 2
             assert realised_cost(release, noise, which, members) <= by_count * (1 + 1e-12)
 
 
@@ -110,7 +120,7 @@ def test_rounds_of_different_size_against_every_placement_of_the_taps(
     counts: list[int], server: float
 ) -> None:
     release = Release(sensitivity.paper(10, [100] * 8), np.full(8, 1 / 8), len(counts), 8, 1)
-    noise, happened = Noise(np.full(8, 0.3), server), [Round(count) for count in counts]
+    noise, happened = Noise(np.full(8, 0.3), server), [AnsweredRound(count) for count in counts]
     upload = (0.2 / 0.3) ** 2
     broadcast = [(0.2 / k) ** 2 / (0.09 / k + server**2) for k in counts]
     tapped = [(0.2 / k) ** 2 / (0.09 / k**2 + server**2) for k in counts]
@@ -129,20 +139,122 @@ def test_rounds_of_different_size_against_every_placement_of_the_taps(
 def test_epsilon_of_rounds_and_of_clients_that_were_never_there() -> None:
     release = Release(sensitivity.paper(10, [100] * 6), np.full(6, 1 / 6), 5, 6, 1)
     noise = calibrate("exact", release, 3.0, 1e-4, adversary.EAVESDROPPER)
-    full = epsilon_of_rounds(release, noise, adversary.EAVESDROPPER, [Round(6)] * 5, 1e-4)
+    full = epsilon_of_rounds(release, noise, adversary.EAVESDROPPER, [AnsweredRound(6)] * 5, 1e-4)
     assert full == pytest.approx(accounting.epsilon_spent(release, noise, adversary.EAVESDROPPER, 1e-4))
-    assert epsilon_of_rounds(release, noise, adversary.EAVESDROPPER, [Round(6)] * 2, 1e-4) < full
+    assert epsilon_of_rounds(release, noise, adversary.EAVESDROPPER, [AnsweredRound(6)] * 2, 1e-4) < full
     assert epsilon_of_rounds(release, noise, adversary.EAVESDROPPER, [], 1e-4) == 0
-    alone = realised_cost(release, noise, adversary.BROADCAST, [Round(np.array([2]))])
+    alone = realised_cost(release, noise, adversary.BROADCAST, [AnsweredRound(np.array([2]))])
     assert alone == pytest.approx(0.04 / (noise.sigma_uplink[2] ** 2 + noise.sigma_downlink**2))
-    assert realised_cost(release, Noise(np.zeros(6), 0.0), adversary.EAVESDROPPER, [Round(6)]) == math.inf
+    assert (
+        realised_cost(release, Noise(np.zeros(6), 0.0), adversary.EAVESDROPPER, [AnsweredRound(6)])
+        == math.inf
+    )
 
 
 def test_rounds_without_anyone_are_refused() -> None:
     release = Release(sensitivity.paper(10, [100] * 6), np.full(6, 1 / 6), 5, 6, 1)
     for answered in (0, 7, np.array([], dtype=int)):
         with pytest.raises(UsageError, match="answered must be"):
-            realised_cost(release, Noise(np.ones(6), 0.0), adversary.BROADCAST, [Round(answered)])
+            realised_cost(release, Noise(np.ones(6), 0.0), adversary.BROADCAST, [AnsweredRound(answered)])
     for mask in (np.zeros(6, dtype=bool), np.ones(5, dtype=bool)):
         with pytest.raises(UsageError, match="answered must be"):
             top_up_variance(release.weights, np.ones(6), 0.0, mask)
+
+
+# ---- the secret draw: q = K/N only while everyone is online ---------------------------------------------------
+
+
+def small_federation() -> tuple[Release, Noise, float]:
+    """N = 3, K = 2, T = 1, epsilon = 1, claimed delta = 0.001: the issue's example, and mu of its one round."""
+    release = Release(sensitivity.client(1.0, 3), np.full(3, 1 / 3), 1, 2, 1)
+    noise = calibrate("exact", release, 1.0, 1e-3, adversary.BROADCAST)
+    return release, noise, math.sqrt(adversary.BROADCAST.cost(release, noise, 1))
+
+
+def enumerated_delta(mu: float, offline: int | None, epsilon: float) -> float:
+    """delta of the target (client 0) over every draw, for an adversary that knows who is offline and sees how many answered.
+
+    Clients differ in nothing, so what is seen besides the broadcast is the number of answers; given that number the
+    target took part with some chance q, and a subsampled Gaussian has delta q*delta(ln(1 + (e^eps - 1)/q); mu).
+    """
+    seen: dict[int, list[bool]] = {}
+    draws = list(itertools.combinations(range(3), 2))
+    for drawn in draws:
+        answered = [client for client in drawn if client != offline]
+        seen.setdefault(len(answered), []).append(0 in answered)
+    total = 0.0
+    for cases in seen.values():
+        q = sum(cases) / len(cases)
+        if q:
+            inner = math.log1p(math.expm1(epsilon) / q)
+            total += len(cases) / len(draws) * q * gdp_delta(inner, mu)
+    return total
+
+
+def test_somebody_known_to_be_offline_makes_a_secret_draw_public() -> None:
+    release, noise, mu = small_federation()
+    assert enumerated_delta(mu, None, 1.0) == pytest.approx(1e-3, rel=1e-3), "all online: as claimed"
+    truth = enumerated_delta(mu, 2, 1.0)
+    assert truth == pytest.approx(0.0023, abs=5e-5), "one of the three offline: more than twice the claim"
+    assert gdp_delta(1.0, mu) == pytest.approx(0.0066, abs=5e-5), (
+        "given that two answered, nothing is left of the secret"
+    )
+    online = delta_of_rounds(release, noise, adversary.BROADCAST, [AnsweredRound(np.array([0, 1]))], 1.0)
+    assert online == pytest.approx(1e-3, rel=1e-3)
+    for answered in ([0, 1], [0], [1]):
+        extra = top_up_variance(np.ones(2), noise.sigma_uplink[:2], 0.0, np.array([True, len(answered) == 2]))
+        happened = [AnsweredRound(np.array(answered), extra, everyone_online=False)]
+        found = delta_of_rounds(release, noise, adversary.BROADCAST, happened, 1.0)
+        assert found == pytest.approx(0.0044, abs=5e-5)
+        assert found >= truth
+        spent = epsilon_of_rounds(release, noise, adversary.BROADCAST, happened, 1e-3)
+        assert spent > 1.2
+        assert delta_of_rounds(release, noise, adversary.BROADCAST, happened, spent) == pytest.approx(
+            1e-3, rel=1e-4
+        )
+
+
+@pytest.mark.parametrize("which", [adversary.BROADCAST, adversary.colluders(2)])
+def test_rounds_that_were_not_complete_are_averaged_over_as_public_draws(which: adversary.Adversary) -> None:
+    """No round complete: the binomial mixture of `accounting`. All complete: the planned secret. Between: between."""
+    release = Release(sensitivity.client(1.0, 12), np.full(12, 1 / 12), 6, 4, 1)
+    noise = calibrate("exact", release, 2.0, 1e-4, adversary.BROADCAST)
+    mixture = accounting.mixture_epsilon(*accounting.participation_costs(release, noise, which), 1e-4)
+    planned = accounting.epsilon_spent(release, noise, which, 1e-4)
+    spent = [
+        epsilon_of_rounds(
+            release,
+            noise,
+            which,
+            [AnsweredRound(np.arange(4), everyone_online=number < complete) for number in range(6)],
+            1e-4,
+        )
+        for complete in range(7)
+    ]
+    assert spent == sorted(spent, reverse=True)
+    assert spent[6] == pytest.approx(planned, rel=1e-4)
+    assert spent[0] == pytest.approx(mixture, rel=1e-4)
+    assert spent[0] > 1.2 * spent[6]
+
+
+def test_a_run_whose_rounds_were_topped_up_keeps_the_plans_mean_over_draws() -> None:
+    """Record unit, K < N: sampling is averaged over, and a round that cost more than planned ends that."""
+    sizes = np.array([30, 40, 50, 60, 70])
+    release = Release(sensitivity.gradient(1.0, sizes, 0.5), sizes / sizes.sum(), 8, 3, 2)
+    for which in EVERY_ADVERSARY:
+        noise = calibrate("exact", release, 3.0, 1e-5, which)
+        drawn = np.array([0, 2, 4])
+        extra = top_up_variance(
+            release.weights[drawn],
+            noise.sigma_uplink[drawn],
+            noise.sigma_downlink,
+            np.array([True, False, True]),
+        )
+        kept = [AnsweredRound(np.array([0, 4]), extra, everyone_online=False)] * 8
+        planned = accounting.epsilon_spent(release, noise, which, 1e-5)
+        assert epsilon_of_rounds(release, noise, which, kept, 1e-5) <= planned * (1 + 1e-9)
+        bare = [AnsweredRound(np.array([0, 4]), 0.0, everyone_online=False)] * 8
+        if which is adversary.BROADCAST:
+            known = gdp_epsilon(math.sqrt(realised_cost(release, noise, which, bare)), 1e-5)
+            assert epsilon_of_rounds(release, noise, which, bare, 1e-5) == pytest.approx(known)
+            assert known > planned

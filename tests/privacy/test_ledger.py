@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dp_accounting
@@ -19,9 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nbafl.errors import DataError, Refused, UsageError
+from nbafl.errors import DataError, Refused
 from nbafl.privacy.gaussian import gdp_epsilon
-from nbafl.privacy.ledger import Ledger, Limits, Price, Request
+from nbafl.privacy.ledger import Charge, Ledger, Limits, Price, Request
+from nbafl.privacy.units import Account
 
 WIDE = Limits(epsilon=1e6, delta=1e-5)
 
@@ -32,7 +34,12 @@ def open_ledger(folder: Path, name: str = "ledger.sqlite", **options: bool) -> L
 
 def flat(mu: float, most: int = 1000) -> Price:
     """Every answer costs the same mu^2, to the server and to the plan's adversary."""
-    return Price(upload=mu**2, after=lambda answers: answers * mu**2, most=most, adversary="curious-server")
+    return priced(mu**2, lambda answers: answers * mu**2, most, "curious-server")
+
+
+def priced(upload: float, after: Callable[[int], float], most: int, adversary: str) -> Price:
+    """The same price for every account."""
+    return Price(Account.RECORD, dict.fromkeys(Account, Charge(upload, after)), most, adversary)
 
 
 def ask(round: int, plan: str = "plan", broadcast: str = "w") -> Request:
@@ -57,7 +64,9 @@ def test_the_sum_is_what_an_independent_accountant_says(
         accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
     spent = ledger.spent(delta)
     assert spent.releases == len(mus)
-    assert spent.epsilon_curious_server == pytest.approx(accountant.get_epsilon(delta), rel=2e-3, abs=2e-3)
+    assert spent.of("client").epsilon_uploads == pytest.approx(
+        accountant.get_epsilon(delta), rel=2e-3, abs=2e-3
+    )
 
 
 def test_a_plan_that_meets_its_claim_exactly_may_finish_and_no_more(tmp_path: Path) -> None:
@@ -67,8 +76,10 @@ def test_a_plan_that_meets_its_claim_exactly_may_finish_and_no_more(tmp_path: Pa
     ledger.set_limits(Limits(limit, 1e-5))
     for round in range(1, rounds + 1):
         ledger.record(ask(round), b"upload", flat(mu))
-    assert ledger.spent().epsilon == pytest.approx(limit)
-    with pytest.raises(Refused, match=r"release 26 would bring epsilon to .* above this client's limit"):
+    assert ledger.spent().of("record").epsilon == pytest.approx(limit)
+    with pytest.raises(
+        Refused, match=r"the next release would bring epsilon to .* above this client's limit"
+    ):
         ledger.record(ask(26), b"upload", flat(mu))
     with pytest.raises(Refused, match="the plan has 25 rounds"):
         ledger.record(ask(26), b"upload", flat(mu, most=25))
@@ -89,31 +100,13 @@ def test_a_limit_on_the_number_of_releases(tmp_path: Path) -> None:
 
 def test_limits_tighten_by_themselves_and_loosen_only_in_writing(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path)
-    with pytest.raises(Refused, match="no limits yet"):
+    with pytest.raises(Refused, match="no limit for a record"):
         ledger.record(ask(1), b"", flat(1))
     ledger.set_limits(Limits(3, 1e-5, releases=9))
     assert ledger.set_limits(Limits(8, 1e-6)) == Limits(3, 1e-6, releases=9)
-    assert open_ledger(tmp_path).limits == Limits(3, 1e-6, releases=9)
+    assert open_ledger(tmp_path).limits_of(Account.CLIENT) == Limits(3, 1e-6, releases=9)
     assert ledger.set_limits(Limits(8, 1e-5), loosen=True) == Limits(8, 1e-5)
     assert [row.kind for row in ledger.rows()] == ["opened", "limit", "limit", "limit"]
-
-
-def test_a_plan_sets_limits_once_and_never_against_the_owners_word(tmp_path: Path) -> None:
-    ledger, first, second = open_ledger(tmp_path), Limits(50, 1e-2), Limits(8, 1e-5)
-    assert ledger.agree(None, None, None, first) == first
-    assert ledger.agree(None, None, None, second) == first, "another plan does not change what the owner has"
-    assert ledger.agree(20, None, 7, second) == Limits(20, 1e-2, 7)
-    assert ledger.agree(30, 1e-3, None, second) == Limits(20, 1e-3, 7)
-
-
-@pytest.mark.parametrize("asked", [(0.0, None, None), (None, 0.0, None), (None, None, 0)])
-def test_a_limit_of_nothing_is_never_read_as_no_limit(
-    tmp_path: Path, asked: tuple[float | None, float | None, int | None]
-) -> None:
-    ledger = open_ledger(tmp_path)
-    with pytest.raises(UsageError, match=r"(epsilon|delta|releases) must be"):
-        ledger.agree(*asked, Limits(50, 1e-2))
-    assert ledger.limits is None
 
 
 @pytest.mark.parametrize("price", [math.inf, math.nan, -1.0])
@@ -121,17 +114,17 @@ def test_what_cannot_be_priced_is_refused(tmp_path: Path, price: float) -> None:
     ledger = open_ledger(tmp_path)
     ledger.set_limits(WIDE)
     with pytest.raises(Refused, match="cannot be accounted for"):
-        ledger.record(ask(1), b"", Price(1.0, lambda answers: price * answers, 10, "broadcast"))
+        ledger.record(ask(1), b"", priced(1.0, lambda answers: price * answers, 10, "broadcast"))
     with pytest.raises(Refused, match="cannot be accounted for"):
-        ledger.record(ask(1), b"", Price(math.inf, lambda answers: answers, 10, "broadcast"))
+        ledger.record(ask(1), b"", priced(math.inf, lambda answers: answers, 10, "broadcast"))
 
 
 def test_answers_given_while_fewer_exposures_were_counted_are_made_up_for(tmp_path: Path) -> None:
     """The price of a plan is that of all its answers together, whatever L stood in an earlier start."""
     ledger = open_ledger(tmp_path)
     ledger.set_limits(WIDE)
-    cheap = Price(1.0, lambda answers: 1 + 0.1 * (answers - 1), 10, "eavesdropper")
-    wary = Price(1.0, lambda answers: min(answers, 3) + 0.1 * max(0, answers - 3), 10, "eavesdropper")
+    cheap = priced(1.0, lambda answers: 1 + 0.1 * (answers - 1), 10, "eavesdropper")
+    wary = priced(1.0, lambda answers: min(answers, 3) + 0.1 * max(0, answers - 3), 10, "eavesdropper")
     for round, price in enumerate((cheap, cheap, cheap, wary, cheap), start=1):
         ledger.record(ask(round), b"", price)
     costs = [row.cost for row in ledger.rows() if row.kind == "release"]
@@ -146,24 +139,28 @@ def test_a_retry_gets_the_same_bytes_for_nothing_and_anything_else_is_charged(tm
     ledger.record(ask(1), b"first", flat(1))
     before = ledger.spent()
     assert open_ledger(tmp_path).stored(ask(1)) == b"first"
-    assert ledger.spent().epsilon == before.epsilon
+    assert ledger.spent().of("record").epsilon == before.of("record").epsilon
     assert ledger.spent().resends == 1
     for other in (ask(2), ask(1, plan="other"), ask(1, broadcast="v")):
         assert ledger.stored(other) is None
     ledger.record(ask(1, broadcast="v"), b"second", flat(1))
     assert ledger.spent().releases == 2
-    assert ledger.stored(ask(1)) is None, "only the last upload of a plan is kept"
+    assert ledger.stored(ask(1)) == b"first", "A, B, A: the first answer of a round is not charged again"
+    ledger.record(ask(2), b"third", flat(1))
+    assert ledger.stored(ask(1)) is None, "only uploads of the round a plan is in are kept"
     with pytest.raises(Refused, match="round 0 is over"):
         ledger.record(ask(0), b"late", flat(1))
 
 
 RACER = """
 import sys, time
-from nbafl.privacy.ledger import Ledger, Limits, Price, Request
+from nbafl.privacy.ledger import Charge, Ledger, Limits, Price, Request
+from nbafl.privacy.units import Account
 from nbafl.errors import Refused
 ledger = Ledger(sys.argv[1], anchors=sys.argv[2])
 ledger.set_limits(Limits(1e6, 1e-5, releases=20))
-price, won = Price(1.0, lambda answers: answers, 1000, "curious-server"), 0
+each = Charge(1.0, lambda answers: answers)
+price, won = Price(Account.RECORD, dict.fromkeys(Account, each), 1000, "curious-server"), 0
 while time.time() < float(sys.argv[4]): pass
 try:
     for round in range(100):
@@ -190,10 +187,12 @@ def test_two_processes_cannot_both_spend_the_last_release(tmp_path: Path) -> Non
 
 KILLED = """
 import sys
-from nbafl.privacy.ledger import Ledger, Limits, Price, Request
+from nbafl.privacy.ledger import Charge, Ledger, Limits, Price, Request
+from nbafl.privacy.units import Account
 ledger = Ledger(sys.argv[1], anchors=sys.argv[2])
 ledger.set_limits(Limits(1e6, 1e-5))
-price = Price(1.0, lambda answers: answers, 10**9, "curious-server")
+each = Charge(1.0, lambda answers: answers)
+price = Price(Account.RECORD, dict.fromkeys(Account, each), 10**9, "curious-server")
 first = ledger.spent().releases + 1
 for round in range(first, 10**6):
     ledger.record(Request("plan", round, "w"), bytes(50_000), price)

@@ -16,7 +16,8 @@ from scipy import stats
 
 from nbafl.errors import Refused, UsageError
 from nbafl.privacy import noise
-from nbafl.privacy.noise import SecureGaussian, arithmetic_cost, grid_step, largest_coordinate
+from nbafl.privacy.gaussian import gdp_delta
+from nbafl.privacy.noise import SecureGaussian, arithmetic_cost, grid_step, largest_coordinate, precision
 
 ALARM = 1e-8
 
@@ -107,11 +108,35 @@ def test_rounding_is_paid_for_by_wider_noise() -> None:
     assert abs(released.std() / (2 * sigma) - 1) < 6 / math.sqrt(2 * size)
 
 
-def test_the_cost_of_arithmetic_is_below_any_delta_in_use() -> None:
+def test_the_cost_of_arithmetic_matters_at_large_epsilon() -> None:
     epsilon, delta = arithmetic_cost(203_530, epsilon=8)
     assert epsilon < 1e-7
     assert delta < 1e-28
     assert arithmetic_cost(203_530, epsilon=50)[1] < 1e-10
+    assert arithmetic_cost(203_530, epsilon=65)[1] == pytest.approx(4e-5, rel=0.1)
+    assert arithmetic_cost(203_530, epsilon=100)[1] > 1
+
+
+@given(
+    epsilon=st.floats(1e-3, 50),
+    share=st.floats(1e-9, 0.4),
+    mu=st.floats(1e-3, 30),
+)
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_wider_noise_pays_for_what_precision_adds_to_epsilon(epsilon: float, share: float, mu: float) -> None:
+    """delta(epsilon - e; mu/s) <= delta(epsilon; mu) with s = epsilon/(epsilon - e), whatever mu."""
+    widening = 1 / (1 - share)
+    assert gdp_delta(epsilon * (1 - share), mu / widening) <= gdp_delta(epsilon, mu) * (1 + 1e-12)
+
+
+def test_precision_is_paid_for_or_refused() -> None:
+    paid = precision(203_530, 400, 51, 1.0, 1e-5)
+    assert paid.epsilon == pytest.approx(51 * 2 * 203_530 * 2.0**-44)
+    assert paid.widening == pytest.approx(1 / (1 - 400 * paid.epsilon))
+    with pytest.raises(Refused, match="epsilon 65 is too large"):
+        precision(203_530, 1, 1, 65.0, 1e-5)
+    with pytest.raises(Refused, match="epsilon 1e-09 is too small"):
+        precision(203_530, 1, 1, 1e-9, 1e-5)
 
 
 def test_a_seed_is_refused() -> None:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from nbafl.privacy import accounting, adversary, sensitivity, subsampling
-from nbafl.privacy.adversary import Noise, Release
 from nbafl.privacy.calibration import calibrate
 from nbafl.privacy.gaussian import gdp_delta, gdp_epsilon
+from nbafl.privacy.release import Noise, Release
+from nbafl.privacy.subsampling import Rounds
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 
@@ -76,7 +77,7 @@ def test_what_a_noise_multiplier_means_to_each_accountant() -> None:
 
 @pytest.mark.parametrize(("mu", "rounds"), [(0.2, 10), (1.0, 4), (2.0, 30)])
 def test_without_a_secret_it_is_plain_composition(mu: float, rounds: int) -> None:
-    losses = subsampling.composed(mu, 1 - 1e-12, rounds)
+    losses = subsampling.composed(Rounds(mu, 1 - 1e-12, rounds))
     for delta in (1e-8, 1e-5, 0.01):
         exact = gdp_epsilon(mu * math.sqrt(rounds), delta)
         assert exact <= losses.get_epsilon_for_delta(delta) * (1 + 1e-9)
@@ -196,7 +197,7 @@ def test_who_is_amplified() -> None:
     assert subsampling.amplifies(release, noise, adversary.BROADCAST)
     assert subsampling.amplifies(release, noise, adversary.colluders(39))
     assert not subsampling.amplifies(release, noise, adversary.colluders(40))
-    for seeing in (*adversary.STANDARD[1:], adversary.EAVESDROPPER_SPREAD):
+    for seeing in (each for each in adversary.table() if each.sees_participation):
         assert not subsampling.amplifies(release, noise, seeing)
     assert not subsampling.amplifies(client_release(per_round=50), noise, adversary.BROADCAST)
     assert not subsampling.amplifies(release, Noise(np.arange(1, 51.0), 0.0), adversary.BROADCAST)
@@ -226,9 +227,12 @@ def test_colluders_know_more_than_an_outsider() -> None:
 
 def test_more_rounds_and_larger_draws_spend_more() -> None:
     by_rounds = [
-        subsampling.composed(0.5, 0.2, rounds).get_epsilon_for_delta(1e-6) for rounds in (1, 5, 25, 100)
+        subsampling.composed(Rounds(0.5, 0.2, rounds)).get_epsilon_for_delta(1e-6)
+        for rounds in (1, 5, 25, 100)
     ]
-    by_share = [subsampling.composed(0.5, q, 25).get_epsilon_for_delta(1e-6) for q in (0.01, 0.1, 0.5, 0.99)]
+    by_share = [
+        subsampling.composed(Rounds(0.5, q, 25)).get_epsilon_for_delta(1e-6) for q in (0.01, 0.1, 0.5, 0.99)
+    ]
     assert by_rounds == sorted(by_rounds)
     assert by_share == sorted(by_share)
 

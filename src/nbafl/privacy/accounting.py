@@ -2,31 +2,34 @@
 
 With every client in every round the whole run is one Gaussian release and the answer is exact. With K of
 N drawn, a record's client takes part r times with r ~ Binomial(T, K/N), and whether it did shows in the
-broadcast; so nothing is amplified, and δ(ε) is the mean over r of what r rounds give (MATH.md, section
-3). Only the client unit against an adversary that cannot tell who took part is amplified; that is
+broadcast; so nothing is amplified, and δ(ε) is the mean over r of what r rounds give (math.md (6.1)).
+Only the client unit against an adversary that cannot tell who took part is amplified; that is
 `subsampling`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import binom
 
 from nbafl.errors import UsageError
 from nbafl.privacy import subsampling
-from nbafl.privacy.adversary import BROADCAST, Adversary, Noise, Release
+from nbafl.privacy.adversary import BROADCAST, Adversary
 from nbafl.privacy.gaussian import check_delta, gdp_delta, gdp_epsilon, log_gdp_delta
+from nbafl.privacy.release import Noise, Release
 
 
 def epsilon_spent(release: Release, noise: Noise, adversary: Adversary, delta: float) -> float:
     """The ε at δ that holds against the adversary; infinite where no ε does."""
     check_delta(delta)
     if release.everyone:
-        return gdp_epsilon(math.sqrt(adversary.cost(release, noise, release.rounds)), delta)
+        return gdp_epsilon(math.sqrt(whole_cost(release, noise, adversary)), delta)
     public = mixture_epsilon(*participation_costs(release, noise, adversary), delta)
     if not subsampling.amplifies(release, noise, adversary):
         return public
@@ -36,11 +39,16 @@ def epsilon_spent(release: Release, noise: Noise, adversary: Adversary, delta: f
 def delta_spent(release: Release, noise: Noise, adversary: Adversary, epsilon: float) -> float:
     """The δ at ε that holds against the adversary; 1 where nothing is protected."""
     if release.everyone:
-        return gdp_delta(epsilon, math.sqrt(adversary.cost(release, noise, release.rounds)))
+        return gdp_delta(epsilon, math.sqrt(whole_cost(release, noise, adversary)))
     public = math.exp(log_mixture_delta(*participation_costs(release, noise, adversary), epsilon))
     if not subsampling.amplifies(release, noise, adversary):
         return public
     return min(public, subsampling.delta(release, noise, adversary, epsilon))
+
+
+def whole_cost(release: Release, noise: Noise, adversary: Adversary) -> float:
+    """mu^2 of all rounds of this run, the target in each of them, and of the runs it goes on with."""
+    return release.before(adversary.name) + adversary.cost(release, noise, release.rounds)
 
 
 def paper_requirement(release: Release, noise: Noise, delta: float) -> dict[str, float]:
@@ -62,7 +70,9 @@ def participation_costs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(ln weight, μ) for every number of participations, the worst target at each."""
     participations, log_weights = participation_weights(release)
-    return log_weights, np.sqrt(adversary.costs(release, noise, participations))
+    return log_weights, np.sqrt(
+        release.before(adversary.name) + adversary.costs(release, noise, participations)
+    )
 
 
 def log_mixture_delta(log_weights: np.ndarray, mu: np.ndarray, epsilon: float) -> float:
@@ -85,10 +95,7 @@ def log_mixture_slope(
 
 def _log_mean(log_weights: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """ln Σ_r e^{log_weight + log} over the last axis."""
-    terms = log_weights + logs
-    largest = np.maximum(terms.max(axis=-1, keepdims=True), -1e300)  # finite, also where every term is 0
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(terms - largest).sum(axis=-1)) + largest[..., 0])
+    return np.asarray(logsumexp(log_weights + logs, axis=-1))
 
 
 def mixture_epsilon(log_weights: np.ndarray, mu: np.ndarray, delta: float) -> float:
@@ -114,13 +121,20 @@ def attack_power(release: Release, noise: Noise, adversary: Adversary, false_pos
     """The highest true positive rate of any test of the target's data at that false positive rate."""
     if not 0 < false_positive_rate < 1:
         raise UsageError("false_positive_rate", false_positive_rate, "above 0 and below 1")
-    worst = adversary.cost(release, noise, release.rounds)
-    if math.isinf(worst):
-        return 1.0
-    whole = float(ndtr(ndtri(false_positive_rate) + math.sqrt(worst)))  # the trade-off curve of μ-GDP
-    if release.everyone:
+    whole = gaussian_power(whole_cost(release, noise, adversary), false_positive_rate)
+    if release.everyone or whole == 1.0:
         return whole
-    # By duality every ε gives the bound e^ε·α + δ(ε); beyond ln(1/α) it exceeds 1.
+    spent = functools.partial(delta_spent, release, noise, adversary)
+    return min(whole, dual_power(spent, false_positive_rate))
+
+
+def gaussian_power(cost: float, false_positive_rate: float) -> float:
+    """The trade-off curve of μ-GDP: Φ(Φ⁻¹(α) + μ), with μ² = `cost`."""
+    return 1.0 if math.isinf(cost) else float(ndtr(ndtri(false_positive_rate) + math.sqrt(cost)))
+
+
+def dual_power(delta_at: Callable[[float], float], false_positive_rate: float) -> float:
+    """By duality every ε gives the bound e^ε·α + δ(ε); beyond ln(1/α) it exceeds 1."""
     epsilons = np.linspace(0.0, -math.log(false_positive_rate), 25)
-    spent = [delta_spent(release, noise, adversary, float(epsilon)) for epsilon in epsilons]
-    return min(whole, float(np.min(false_positive_rate * np.exp(epsilons) + spent)))
+    spent = [delta_at(float(epsilon)) for epsilon in epsilons]
+    return float(np.min(false_positive_rate * np.exp(epsilons) + spent))

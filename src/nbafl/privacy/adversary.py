@@ -1,135 +1,83 @@
-"""Who is looking, what they see, and what a run costs against them.
+"""Who is looking, what they see, and what a run costs against them: the one table of adversaries.
 
-The cost of a run is μ²: squares add up over rounds (see `gaussian`). A round costs a target client one of
-three amounts, by what the adversary sees of it (MATH.md, section 3): the target's own upload (a), the
-broadcast and every other upload (c), or the broadcast alone (b), with a ≥ c ≥ b. An adversary is a rule
-for how many rounds of each kind there are. Clients may differ in Δ, weight and noise; equal ones are
-grouped, so a million clients cost no more than a few. Where K of N clients are drawn, the participants
-that protect the target least are assumed.
+The cost of a run is μ²: squares add up over rounds (see `gaussian`), and `release` says what a round costs by what is
+seen of it. An adversary is a rule for how many rounds are seen in which way. Command line, statement, report, audit
+and studio read names and descriptions from the table here.
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
+import contextlib
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nbafl import plugins
 from nbafl.errors import UsageError
-from nbafl.privacy.sensitivity import Sensitivity, check_count
-
-
-@dataclass(frozen=True)
-class Release:
-    """What leaves the federation, apart from the noise."""
-
-    sensitivity: Sensitivity
-    weights: np.ndarray
-    rounds: int
-    per_round: int
-    exposures: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", np.asarray(self.weights, dtype=float))
-        if self.weights.shape != self.sensitivity.uplink.shape:
-            raise UsageError("weights", self.weights.shape, f"one number for each of {self.clients} clients")
-        if not (np.all(self.weights > 0) and abs(self.weights.sum() - 1) < 1e-6):
-            raise UsageError("weights", float(self.weights.sum()), "positive numbers that sum to 1")
-        check_count("rounds", self.rounds)
-        check_count("per_round", self.per_round)
-        check_count("exposures", self.exposures)
-        if self.per_round > self.clients:
-            raise UsageError("per_round", self.per_round, f"at most the number of clients, {self.clients}")
-        if self.exposures > self.rounds:
-            raise UsageError("exposures", self.exposures, f"at most the number of rounds, {self.rounds}")
-
-    @property
-    def clients(self) -> int:
-        """N."""
-        return self.sensitivity.clients
-
-    @property
-    def everyone(self) -> bool:
-        """Whether every client takes part in every round (K = N)."""
-        return self.per_round == self.clients
-
-    @property
-    def uplink(self) -> np.ndarray:
-        """Δ_U of each client as it counts here: a dropped client's slot is filled by another when K < N, so 2C."""
-        filled = self.sensitivity.adjacency == "drop" and not self.everyone
-        return self.sensitivity.uplink * (2.0 if filled else 1.0)
-
-    @property
-    def downlink(self) -> float:
-        """Δ_D = max_j p_jΔ_U(j), the weights shared among the K participants that leave j the largest share."""
-        first, _, counts = self.kinds
-        weight, uplink = self.weights[first], self.uplink[first]
-        return float(np.max(weight * uplink / (weight + smallest_others(weight, counts, self.per_round - 1))))
-
-    @functools.cached_property
-    def kinds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Clients of equal Δ_U and weight as one kind: (one client of each kind, kind of each client, how many)."""
-        return _kinds(self.weights, self.uplink)
-
-    @property
-    def equal(self) -> bool:
-        """Whether all clients have the same Δ_U and the same weight."""
-        return bool(np.ptp(self.weights) < 1e-12 * self.weights[0] and np.ptp(self.uplink) == 0)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Standard deviations: σ_i of each client's upload, σ_D of the server."""
-
-    sigma_uplink: np.ndarray
-    sigma_downlink: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sigma_uplink", np.asarray(self.sigma_uplink, dtype=float))
-        if self.sigma_uplink.ndim != 1 or not np.all(self.sigma_uplink >= 0):
-            raise UsageError("sigma_uplink", self.sigma_uplink, "one number of at least 0 for each client")
-        if not self.sigma_downlink >= 0:
-            raise UsageError("sigma_downlink", self.sigma_downlink, "a number of at least 0")
-
-    def aggregate(self, release: Release) -> float:
-        """σ_A of the broadcast: σ_A² = (N/K)·Σp_i²σ_i² + σ_D², a mean over draws where clients differ and K < N."""
-        drawn = release.clients / release.per_round
-        return float(
-            np.sqrt(drawn * np.sum((release.weights * self.sigma_uplink) ** 2) + self.sigma_downlink**2)
-        )
-
-
-@dataclass(frozen=True)
-class RoundCosts:
-    """μ² that one round adds, for each kind of client that might be the worst target."""
-
-    upload: np.ndarray  # a: the target's upload is seen
-    tapped: np.ndarray  # c: the broadcast and all other uploads are seen
-    broadcast: np.ndarray  # b: the broadcast is seen, and colluders know their own noise
-    spread: np.ndarray  # rounds that can be tapped fully per tap of each other client; 1 when K = N
-
-    def worst(self) -> RoundCosts:
-        """Without the clients that cost no more than another one in every respect."""
-        keep = np.ones(len(self.upload), dtype=bool)
-        columns = np.stack([self.upload, self.tapped, self.broadcast, self.spread])
-        for champion in {int(np.argmax(column)) for column in columns}:
-            dominated = np.all(columns <= columns[:, [champion]], axis=0)
-            dominated[champion] = False
-            keep &= ~dominated | ~keep[champion]
-        return RoundCosts(*(column[keep] for column in columns))
+from nbafl.privacy.release import Noise, Release, RoundCosts, round_costs
+from nbafl.privacy.sensitivity import check_count
 
 
 @dataclass(frozen=True)
 class Adversary:
-    """A named view of the run; `sees` says in one sentence what it consists of."""
+    """Somebody who looks at a run: one row of the table below. What it sees is what a run costs against it."""
 
-    name: str
-    sees: str
+    kind: str
+    """Its name, less the number of its accomplices."""
+    title: str
+    short: str
+    """What it sees, in a few words: a cell of a table."""
+    view: str
+    """The same as one phrase after "sees", less what accomplices add."""
     uploads: str = "none"  # of the target: none | exposed (L of them) | all
     others: str = (
         "none"  # uploads of all other clients: none | same (L rounds) | spread (L of each, anywhere)
     )
-    colluders: int = 0
+    accomplices: int = 0
+    """Clients that work with it, and tell it their own noise."""
+    takes_count: str = "never"  # whether its name takes `:COUNT` accomplices: never | may | must
+    standard: bool = False
+    """Whether every plan says what it is worth against this one."""
+
+    @property
+    def name(self) -> str:
+        """As a command line or a plan spells it."""
+        return f"{self.kind}:{self.accomplices}" if self.accomplices else self.kind
+
+    @property
+    def key(self) -> str:
+        """As JSON spells it."""
+        return key_of(self.name)
+
+    @property
+    def pattern(self) -> str:
+        """Which names of this kind there are."""
+        return {"never": "{0}", "may": "{0}[:COUNT]", "must": "{0}:COUNT"}[self.takes_count].format(self.kind)
+
+    @property
+    def heading(self) -> str:
+        """Its title, with the number of its accomplices."""
+        return f"{self.title} ({self.accomplices})" if self.accomplices else self.title
+
+    @property
+    def sees(self) -> str:
+        """What it sees, as one phrase."""
+        if not self.accomplices:
+            return self.view
+        clients = (
+            "one client that works" if self.accomplices == 1 else f"{self.accomplices} clients that work"
+        )
+        return f"{self.view}, and the uploads and noise of {clients} with it against another one"
+
+    @property
+    def colluders(self) -> int:
+        """Accomplices whose noise it takes out of a broadcast; whoever sees every upload gains nothing by that."""
+        return 0 if self.uploads == "all" else self.accomplices
+
+    def among(self, clients: int) -> bool:
+        """Whether so many clients leave one for it to attack."""
+        return self.accomplices < clients
 
     def seen(self, exposures: int) -> str:
         """`sees` with the number of exposures in place of L."""
@@ -166,140 +114,135 @@ class Adversary:
         return uploads, tapped, rounds - uploads - tapped
 
     def _total(self, costs: RoundCosts, exposures: int, participations: np.ndarray) -> np.ndarray:
-        """Rounds of each view times what one costs; a row for each participation, a column for each client."""
+        """Rounds of each view times their cost, math.md (4.4) to (4.9): participations in rows, clients in columns."""
         uploads, tapped, rest = self.views(exposures, participations[:, None].astype(float), costs.spread)
         return _times(uploads, costs.upload) + _times(tapped, costs.tapped) + _times(rest, costs.broadcast)
-
-
-BROADCAST = Adversary("broadcast", "every broadcast of the server, and nothing else")
-TARGETED = Adversary(
-    "targeted", "every broadcast, and the target's uploads in up to L rounds of its choice", uploads="exposed"
-)
-EAVESDROPPER = Adversary(
-    "eavesdropper",
-    "every broadcast, the target's uploads in up to L rounds of its choice, and every other upload in up to L further "
-    "rounds in which the target takes part",
-    uploads="exposed",
-    others="same",
-)
-EAVESDROPPER_SPREAD = Adversary(
-    "eavesdropper-spread",
-    "every broadcast, and up to L uploads of each client, each in a round of its choice, whoever takes part when",
-    uploads="exposed",
-    others="spread",
-)
-CURIOUS_SERVER = Adversary(
-    "curious-server", "every upload of every client, and every broadcast", uploads="all"
-)
-
-STANDARD = (BROADCAST, TARGETED, EAVESDROPPER, CURIOUS_SERVER)
-NAMES = "broadcast, targeted, eavesdropper, eavesdropper-spread, curious-server or colluders:COUNT"
-
-
-def colluders(count: int) -> Adversary:
-    """`count` clients that pool what they know: every broadcast and their own noise, which they subtract."""
-    check_count("colluders", count)
-    sees = f"every broadcast, and the uploads and noise of {count} clients that work together against another one"
-    return Adversary(f"colluders:{count}", sees, colluders=count)
-
-
-def parse(name: str) -> Adversary:
-    """The adversary of that name, as a command line or a plan spells it."""
-    for known in (*STANDARD, EAVESDROPPER_SPREAD):
-        if name == known.name:
-            return known
-    kind, _, count = name.partition(":")
-    if kind == "colluders" and count.isdecimal() and int(count) > 0:
-        return colluders(int(count))
-    raise UsageError("adversary", name, NAMES)
-
-
-def round_costs(release: Release, noise: Noise, coalition: int = 0) -> RoundCosts:
-    """a, b and c of every kind of client in a planned round, each with the participants that hide it least."""
-    if coalition >= release.clients:
-        raise UsageError(
-            "adversary", f"colluders:{coalition}", f"fewer colluders than {release.clients} clients"
-        )
-    if len(noise.sigma_uplink) != release.clients:
-        raise UsageError(
-            "sigma_uplink", len(noise.sigma_uplink), f"one number for each of {release.clients} clients"
-        )
-    sigma = noise.sigma_uplink
-    first, kind, counts = release.kinds
-    if not np.array_equal(sigma[first][kind], sigma):
-        first, kind, counts = _kinds(release.weights, release.uplink, sigma)
-    return costs_among(
-        release.uplink[first],
-        release.weights[first],
-        sigma[first],
-        counts,
-        release.per_round,
-        coalition,
-        noise.sigma_downlink,
-        float(np.sum((release.weights * sigma) ** 2)),
-    )
-
-
-def costs_among(
-    delta: np.ndarray,
-    weight: np.ndarray,
-    sigma: np.ndarray,
-    counts: np.ndarray,
-    participants: int,
-    coalition: int,
-    sigma_downlink: float,
-    everyone: float,
-) -> RoundCosts:
-    """The costs when so many of these clients take part; `everyone` is Σp_i²σ_i² over the whole federation.
-
-    With P the participants and W = Σ_P p_i, the broadcast moves by p_jΔ_j/W under noise Σ_P p_i²σ_i²/W² + σ_D²: the
-    smallest sums over the others bound both. Colluders take out the largest of the others' noises.
-
-    `spread`: a round in which noise x of the others' V is tapped costs A/(D + V − x), which is convex in x, so at most
-    b + (c − b)·x/V; and all taps of the other clients together, L each, take out L·Σ_{i≠j} p_i²σ_i² at most.
-    """
-    others = participants - 1
-    variance = (weight * sigma) ** 2
-    hiding = smallest_others(variance, counts, others)
-    honest = smallest_others(variance, counts, max(0, others - coalition))
-    server = (sigma_downlink * (weight + smallest_others(weight, counts, others))) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return RoundCosts(
-            upload=(delta / sigma) ** 2,
-            tapped=(weight * delta) ** 2 / (variance + server),
-            broadcast=(weight * delta) ** 2 / (variance + honest + server),
-            spread=np.where(hiding > 0, (everyone - variance) / hiding, 0.0),
-        )
-
-
-def smallest_others(values: np.ndarray, counts: np.ndarray, take: int) -> np.ndarray:
-    """For each group the sum of the `take` smallest values over all clients but one of that group."""
-    if take == 0:
-        return np.zeros(len(values))
-    order = np.argsort(values)
-    last = np.cumsum(counts[order])
-    sums = np.cumsum(counts[order] * values[order])
-
-    def smallest(number: int) -> tuple[float, float]:
-        group = int(np.searchsorted(last, number))
-        return float(sums[group] - (last[group] - number) * values[order][group]), float(values[order][group])
-
-    total, largest = smallest(take)
-    with_one_more, _ = smallest(take + 1)
-    return np.where(values <= largest, with_one_more - values, total)
-
-
-def _kinds(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct rows of the columns: (an index of each, which of them each row is, how often it occurs)."""
-    order = np.lexsort(columns)
-    fresh = np.any([np.diff(column[order], prepend=np.nan) != 0 for column in columns], axis=0)
-    starts = np.flatnonzero(fresh)
-    kind = np.empty(len(order), dtype=np.int64)
-    kind[order] = np.cumsum(fresh) - 1
-    return order[starts], kind, np.diff(np.r_[starts, len(order)])
 
 
 def _times(number: np.ndarray, cost: np.ndarray) -> np.ndarray:
     """number·cost, and 0 where there are none of them even if each would cost infinitely much."""
     with np.errstate(invalid="ignore"):
         return np.where(number > 0, number * cost, 0.0)
+
+
+BROADCAST = Adversary(
+    "broadcast",
+    "Broadcast",
+    "all broadcasts",
+    "every broadcast of the server, and nothing else",
+    standard=True,
+)
+TARGETED = Adversary(
+    "targeted",
+    "Targeted",
+    "broadcasts, L uploads of one client",
+    "every broadcast, and the target's uploads in up to L rounds of its choice",
+    uploads="exposed",
+    standard=True,
+)
+EAVESDROPPER = Adversary(
+    "eavesdropper",
+    "Eavesdropper",
+    "broadcasts, L uploads of the target, all others in L further rounds",
+    "every broadcast, the target's uploads in up to L rounds of its choice, and every other upload in up to L further "
+    "rounds in which the target takes part",
+    uploads="exposed",
+    others="same",
+    standard=True,
+)
+EAVESDROPPER_SPREAD = Adversary(
+    "eavesdropper-spread",
+    "Eavesdropper, spread",
+    "the same, each tap in a round of its choice",
+    "every broadcast, and up to L uploads of each client, each in a round of its choice, regardless of who takes part when",
+    uploads="exposed",
+    others="spread",
+)
+CURIOUS_SERVER = Adversary(
+    "curious-server",
+    "Curious server",
+    "every upload",
+    "every upload of every client, and every broadcast",
+    uploads="all",
+    takes_count="may",
+    standard=True,
+)
+COLLUDERS = Adversary(
+    "colluders",
+    "Colluders",
+    "broadcasts, less their own noise",
+    "every broadcast",
+    accomplices=1,
+    takes_count="must",
+    standard=True,
+)
+_TABLE = {
+    each.kind: each
+    for each in (BROADCAST, TARGETED, EAVESDROPPER, EAVESDROPPER_SPREAD, CURIOUS_SERVER, COLLUDERS)
+}
+
+
+def register(adversary: Adversary) -> None:
+    """Add a row to the table: command line, statement, report, audit and studio take it from there."""
+    _TABLE[adversary.kind] = adversary
+
+
+def table() -> tuple[Adversary, ...]:
+    """Every kind of adversary there is."""
+    plugins.load()
+    return tuple(_TABLE.values())
+
+
+def standard() -> tuple[Adversary, ...]:
+    """Those against whom every plan says what its noise is worth."""
+    return tuple(each for each in table() if each.standard)
+
+
+def names() -> str:
+    """What an adversary may be called, in words."""
+    *most, last = (each.pattern for each in table())
+    return f"{', '.join(most)} or {last}"
+
+
+def colluders(count: int) -> Adversary:
+    """`count` clients that pool what they know: every broadcast and their own noise, which they subtract."""
+    check_count("colluders", count)
+    return replace(COLLUDERS, accomplices=count)
+
+
+def parse(name: str) -> Adversary:
+    """The adversary of that name, as a command line or a plan spells it."""
+    kind, colon, count = name.partition(":")
+    found = {each.kind: each for each in table()}.get(kind)
+    if found is not None and not colon and found.takes_count != "must":
+        return found
+    if (
+        found is not None
+        and colon
+        and found.takes_count != "never"
+        and re.fullmatch("[1-9][0-9]{0,8}", count)
+    ):
+        return replace(found, accomplices=int(count))
+    raise UsageError("adversary", name, names())
+
+
+def key_of(name: str) -> str:
+    """A name as JSON spells it; the way back is `of_key`."""
+    return name.replace("-", "_").replace(":", "_")
+
+
+def of_key(key: str) -> Adversary | None:
+    """The adversary that JSON calls so; None where it is none."""
+    for each in table():
+        count = key.removeprefix(f"{replace(each, accomplices=0).key}_")
+        for name in (each.kind, f"{each.kind}:{count}"):
+            with contextlib.suppress(UsageError):
+                if parse(name).key == key:
+                    return parse(name)
+    return None
+
+
+def name_of(key: str) -> str:
+    """The name behind a key of JSON; keys of attacks that are no adversaries read the same way."""
+    found = of_key(key)
+    return found.name if found is not None else key.replace("_", "-")

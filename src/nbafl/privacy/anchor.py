@@ -9,24 +9,18 @@ crash it may lag behind; it never runs ahead.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from nbafl import locks
 from nbafl.durable import write_text
 from nbafl.errors import Refused
 
-
-class Chained(Protocol):
-    """A row of a ledger, as far as an anchor looks at it."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def hash(self) -> str: ...
+PATIENCE = 60.0
+"""Seconds to wait for another process that writes an anchor; it needs milliseconds."""
 
 
 def default_folder() -> Path:
@@ -34,16 +28,26 @@ def default_folder() -> Path:
     return Path(os.environ.get("NBAFL_ANCHORS") or Path.home() / ".nbafl" / "anchors")
 
 
-def check(folder: Path, ledger: Path, rows: Sequence[Chained], moved: bool = False) -> None:
-    """Refuse a ledger that its anchor does not know; `moved` allows another place, never another past."""
-    place = _place(folder, rows)
+def check(
+    folder: Path,
+    ledger: Path,
+    first: str,
+    last: int,
+    hash_of: Callable[[int], str | None],
+    moved: bool = False,
+) -> None:
+    """Refuse a ledger that its anchor does not know; `moved` allows another place, never another past.
+
+    `first`: hash of the first row; `last`: number of the last one; `hash_of`: the hash of any row there is.
+    """
+    place = _place(folder, first)
     if not place.is_file():
-        _check_nothing_was_here(folder, ledger)
-        if len(rows) > 1 and not moved:
+        check_nothing_was_here(folder, ledger)
+        if last > 0 and not moved:
             raise Refused(_advice(ledger, f"is not known on this machine ({str(place)!r} is missing)"))
         return
     seen = _read(place)
-    if len(rows) <= seen["number"] or rows[seen["number"]].hash != seen["hash"]:
+    if hash_of(seen["number"]) != seen["hash"]:
         raise Refused(
             f"ledger {str(ledger)!r} was rolled back or rewritten: it held row {seen['number']} "
             f"({seen['hash'][:12]}) before and does not now. Nothing more is released from it."
@@ -52,28 +56,29 @@ def check(folder: Path, ledger: Path, rows: Sequence[Chained], moved: bool = Fal
         raise Refused(_advice(ledger, f"is a copy of {seen['file']['path']!r}"))
 
 
-def write(folder: Path, ledger: Path, rows: Sequence[Chained]) -> None:
+def write(folder: Path, ledger: Path, first: str, number: int, hash: str) -> None:
     """Note the last row; an anchor never goes back, however many processes write it."""
     try:
-        _write(folder, ledger, rows)
+        _write(folder, ledger, first, number, hash)
     except OSError as error:
         raise Refused(
             f"the anchors in {str(folder)!r} cannot be written ({error.strerror}): nothing is released."
         ) from None
 
 
-def _write(folder: Path, ledger: Path, rows: Sequence[Chained]) -> None:
+def _write(folder: Path, ledger: Path, first: str, number: int, hash: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    place = _place(folder, rows)
-    with open(folder / "lock", "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if place.is_file() and _read(place)["number"] >= rows[-1].number:
+    place = _place(folder, first)
+    busy = f"the anchors in {str(folder)!r} are being written by another process: nothing is released."
+    with locks.hold(folder / "lock", PATIENCE, busy):
+        if place.is_file() and _read(place)["number"] >= number:
             return
-        note = {"number": rows[-1].number, "hash": rows[-1].hash, "file": _identity(ledger)}
+        note = {"number": number, "hash": hash, "file": _identity(ledger)}
         write_text(place, json.dumps(note) + "\n")
 
 
-def _check_nothing_was_here(folder: Path, ledger: Path) -> None:
+def check_nothing_was_here(folder: Path, ledger: Path) -> None:
+    """Refuse a new ledger in the place of one that this machine knows."""
     for place in folder.glob("*.json"):
         seen = _read(place)
         if seen["file"]["path"] == str(ledger):
@@ -98,8 +103,8 @@ def _read(place: Path) -> dict[str, Any]:
         ) from None
 
 
-def _place(folder: Path, rows: Sequence[Chained]) -> Path:
-    return folder / f"{rows[0].hash[:32]}.json"
+def _place(folder: Path, first: str) -> Path:
+    return folder / f"{first[:32]}.json"
 
 
 def _identity(ledger: Path) -> dict[str, object]:

@@ -15,13 +15,16 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from nbafl.errors import UsageError
+from nbafl.errors import Refused, UsageError
 from nbafl.privacy import accounting, subsampling
-from nbafl.privacy.adversary import BROADCAST, Adversary, Noise, Release
-from nbafl.privacy.gaussian import check_delta, check_epsilon, gdp_mu
+from nbafl.privacy.adversary import BROADCAST, Adversary
+from nbafl.privacy.gaussian import check_delta, check_epsilon, gdp_epsilon, gdp_mu
+from nbafl.privacy.release import Noise, Release, check_coalition
 from nbafl.privacy.sensitivity import downlink
 
 RULES = ("paper", "separate", "exact")
+LEAST_LEFT = 1e-6
+"""Less than this share of a budget is none: noise a thousand times as large would drown any model."""
 
 
 def calibrate(rule: str, release: Release, epsilon: float, delta: float, adversary: Adversary) -> Noise:
@@ -38,7 +41,7 @@ def calibrate(rule: str, release: Release, epsilon: float, delta: float, adversa
 
 
 def paper(release: Release, epsilon: float, delta: float) -> Noise:
-    """The paper's noise as printed: σ_U = cLΔ_U/ε with the smallest client's Δ_U, and Theorem 1 or the K-lemma."""
+    """The paper's noise, math.md (5.1) to (5.3), with the smallest client's Δ_U: Theorem 1 or the K-lemma."""
     c = gaussian_constant(delta)
     rounds, exposures, drawn = release.rounds, release.exposures, release.per_round
     sensitivity = float(release.uplink.max())
@@ -75,7 +78,7 @@ def _lemma_excess(epsilon: float, rounds: int, exposures: int, per_round: int, c
 
 
 def separate(release: Release, epsilon: float, delta: float) -> Noise:
-    """The paper's two requirements, each exact and each alone: L uploads, and T broadcasts. Not a guarantee."""
+    """The paper's two requirements, each exact and each alone, math.md (5.4). Not a guarantee."""
     mu = gdp_mu(epsilon, delta)
     sigma_uplink = release.uplink * math.sqrt(release.exposures) / mu
     if release.everyone:
@@ -100,10 +103,37 @@ def separate(release: Release, epsilon: float, delta: float) -> Noise:
 
 
 def exact(release: Release, epsilon: float, delta: float, adversary: Adversary) -> Noise:
-    """The least σ_A² = Σp_i²σ_i² + σ_D² that holds the adversary to (ε, δ)."""
+    """The least σ_A² = Σp_i²σ_i² + σ_D² for the adversary at (ε, δ), math.md (5.5); against colluders with σ_D = 0."""
+    check_coalition(release, adversary.colluders)
     if release.everyone:
-        return _exact_everyone(release, gdp_mu(epsilon, delta), adversary)
+        return _exact_everyone(release, mu_left(release, epsilon, delta, adversary), adversary)
+    if release.earlier:
+        raise UsageError("per_round", release.per_round, "unset in a run that goes on with another one")
     return _exact_drawn(release, epsilon, delta, adversary)
+
+
+def training_share(epsilon: float, delta: float, reserve: float) -> float:
+    """The epsilon of the training alone where a share of mu*(epsilon, delta)^2 is kept for scores, math.md (10.4)."""
+    if not reserve:
+        return epsilon
+    left = gdp_epsilon(math.sqrt(1 - reserve) * gdp_mu(epsilon, delta), delta)
+    if left < LEAST_LEFT * epsilon:
+        raise UsageError("reserve", reserve, f"smaller: it leaves the training no epsilon at delta {delta:g}")
+    return left
+
+
+def mu_left(release: Release, epsilon: float, delta: float, adversary: Adversary) -> float:
+    """What earlier runs leave of mu*(epsilon, delta): sqrt(mu*^2 - mu_1^2 - ...); a spent budget is refused."""
+    before = release.before(adversary.name)
+    whole = gdp_mu(epsilon, delta) ** 2
+    if before < whole * (1 - LEAST_LEFT):
+        return math.sqrt(whole - before)
+    if math.isinf(before):
+        raise Refused(f"an earlier run has no price against {adversary.name}, so it cannot be continued.")
+    raise Refused(
+        f"the budget is spent: the earlier runs alone cost epsilon {gdp_epsilon(math.sqrt(before), delta):.6g} at delta "
+        f"{delta:g} against {adversary.name}, and all of them and this run together have noise for epsilon {epsilon:g}."
+    )
 
 
 def _exact_everyone(release: Release, mu: float, adversary: Adversary) -> Noise:
@@ -111,8 +141,8 @@ def _exact_everyone(release: Release, mu: float, adversary: Adversary) -> Noise:
     shares = (release.weights * release.uplink) ** 2
     needed = release.rounds * float(shares.max()) / mu**2
     if adversary.colluders:
-        # Noise of colluders is subtracted, the server's is not: the server alone adds what is needed.
-        return Noise(np.zeros(release.clients), math.sqrt(needed))
+        variances = _among_colluders(release.rounds * shares / mu**2, adversary.colluders)
+        return Noise(np.sqrt(variances) / release.weights, 0.0)
     views = adversary.views(release.exposures, np.array([float(release.rounds)]), np.ones(1))
     uploads, tapped, rest = (float(view[0]) for view in views)
     if uploads == 0:
@@ -126,8 +156,24 @@ def _exact_everyone(release: Release, mu: float, adversary: Adversary) -> Noise:
     return Noise(np.sqrt(variances[kind_of]) / release.weights, math.sqrt(server))
 
 
+def _among_colluders(needed: np.ndarray, coalition: int) -> np.ndarray:
+    """x_i = (p_iσ_i)² of least sum for which any N − a clients, j among them, hold `needed`_j = Tk_j/μ² or more.
+
+    The server could do with less noise, but then uploads would carry none and no client would send one: σ_D = 0. All
+    clients hold y, and those who need more than (N − a)y hold what (N − 1 − a)y leaves open; as long as they are at most
+    a + 1, each finds N − 1 − a others of y, so every requirement is met (math.md (5.10)). The sum is piecewise linear in
+    y: its least value is at one of the corners. Equal clients, math.md (5.9): y = Tk/(μ²(N − a)), so
+    σ_U = (Δ_U/μ)·sqrt(T/(N − a)).
+    """
+    honest = len(needed) - coalition
+    largest = np.sort(needed)[::-1][: coalition + 2]
+    corners = [*(largest / honest), *([0.0] if honest == 1 else [])]
+    splits = [np.maximum(y, needed - (honest - 1) * y) for y in corners]
+    return min(splits, key=lambda variances: float(variances.sum()))
+
+
 def _closed_form(clients: int, uploads: float, tapped: float, rest: float) -> tuple[float, float]:
-    """(μσ_U/Δ_U, r = D/x) for constant p_iΔ_i: r = max(0, sqrt(L'(N−1)/L) − 1) (MATH.md, section 3)."""
+    """(μσ_U/Δ_U, r = D/x) for constant p_iΔ_i: r = max(0, sqrt(L'(N−1)/L) − 1) (math.md (5.6))."""
     ratio = max(0.0, math.sqrt(tapped * (clients - 1) / uploads) - 1)
     return math.sqrt(uploads + tapped / (1 + ratio) + rest / (clients + ratio)), ratio
 
@@ -175,8 +221,6 @@ def _exact_drawn(release: Release, epsilon: float, delta: float, adversary: Adve
         allowed = f"below {drawn:.6g}, the chance that a client is drawn at all, or no noise would be needed"
         raise UsageError("delta", delta, allowed)
     unit = downlink(release.uplink, release.weights) * release.clients / release.per_round
-    if adversary.colluders:
-        return _scaled(release, epsilon, delta, adversary, Noise(np.zeros(release.clients), unit))
     if adversary.others == "none":
         return _scaled(release, epsilon, delta, adversary, Noise(release.uplink, 0.0))
     participations, log_weights = accounting.participation_weights(release)

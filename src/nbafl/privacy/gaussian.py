@@ -28,7 +28,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 def gdp_delta(epsilon: float, mu: float) -> float:
-    """The smallest δ for which a μ-GDP mechanism is (ε, δ)-DP; 1 when μ is infinite (no noise)."""
+    """The smallest δ for which a μ-GDP mechanism is (ε, δ)-DP, math.md (3.1); 1 when μ is infinite (no noise)."""
     return float(np.exp(log_gdp_delta(epsilon, mu)[0]))
 
 

@@ -10,17 +10,19 @@ A simulation may draw its noise from any generator. Noise that hides real people
 
 With step gamma, round(w/gamma) + round(n/gamma) is a function of round(w/gamma) + n/gamma, a Gaussian
 release whose sensitivity is at most (Delta + gamma sqrt(d))/gamma (rounding moves each coordinate of two
-neighbours apart by at most one step): exactly (Delta + gamma sqrt(d))/sigma-GDP. `SecureGaussian.add` widens
+neighbours apart by at most one step): exactly (Delta + gamma sqrt(d))/sigma-GDP, math.md (8.1). `SecureGaussian.add` widens
 sigma by the same factor, so that the release costs exactly Delta/sigma, what the plan promised. Rounding the
 result to float32 for the wire is post-processing and costs nothing.
 
-What arithmetic of finite precision adds is bounded by `arithmetic_cost`, far below any delta in use.
+What arithmetic of finite precision adds is bounded by `arithmetic_cost` and paid for (`precision`): epsilon by noise
+that is wider still, delta by refusing plans whose epsilon is so large that the far tail of the noise would matter.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import dataclass
 
 import numpy as np
 from randomgen import AESCounter
@@ -34,6 +36,8 @@ LARGEST = 2.0**52
 CELL_ERROR = 2.0**-44
 """Relative error of the probability of any integer within REACH spreads (see `_draw`)."""
 REACH = 13.0
+NEGLIGIBLE = 1e-4
+"""Share of delta that the far tail of the noise may take beside it; a plan that needs more is refused."""
 BATCH = 2**14
 """Proposals at a time: what fits a core's cache."""
 
@@ -50,8 +54,13 @@ def largest_coordinate(sigma: float) -> float:
     return LARGEST / 2 * grid_step(sigma)
 
 
+def widened(sigma: float, sensitivity: float, dimension: int, rounding: float = 0.0) -> float:
+    """sigma as `SecureGaussian.add` draws it: wider by what rounding to the grid adds to the sensitivity."""
+    return sigma * (1 + (grid_step(sigma) + 2 * rounding) * math.sqrt(dimension) / sensitivity)
+
+
 def arithmetic_cost(dimension: int, epsilon: float) -> tuple[float, float]:
-    """What finite precision adds to (epsilon, delta) of one release of `dimension` numbers.
+    """What finite precision adds to (epsilon, delta) of one release of `dimension` numbers: math.md (8.2).
 
     Within REACH spreads every probability is within CELL_ERROR of the ideal one, on both sides of the ratio:
     2 d CELL_ERROR. Noise beyond REACH counts as lost: d 2 Phi(-13) of probability, times 1 + e^epsilon.
@@ -59,6 +68,49 @@ def arithmetic_cost(dimension: int, epsilon: float) -> tuple[float, float]:
     tail = dimension * math.erfc(REACH / math.sqrt(2))
     exponent = min(epsilon, 700.0)
     return 2 * dimension * CELL_ERROR, tail * (1 + math.exp(exponent))
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How finite precision is paid for in one plan: noise wider by a factor, and what each release adds to epsilon."""
+
+    widening: float
+    epsilon: float
+
+    def after(self, before: float, own: float) -> Precision:
+        """For a run of cost `own` (mu^2) that goes on with runs of cost `before`, widened or not: its noise pays for all.
+
+        (8.3) asks that before + own/w^2 <= (before + own)/s^2, s being the widening of all rounds together.
+        """
+        left = (before + own) / self.widening**2 - before
+        if left <= 0:
+            raise Refused(
+                "The earlier runs leave too little of epsilon: finite precision alone would use it up."
+            )
+        return Precision(math.sqrt(own / left), self.epsilon)
+
+
+def precision(dimension: int, rounds: int, draws: int, epsilon: float, delta: float) -> Precision:
+    """What a plan of (epsilon, delta) needs so that its claim holds with the noise as a machine draws it.
+
+    `draws`: noise vectors in what is seen of a round (the uploads and the server's share in a broadcast; 1 to whoever
+    sees each upload by itself). All rounds add e = T·draws·2d·CELL_ERROR to epsilon. With noise wider by
+    s = epsilon/(epsilon − e), delta(epsilon − e; mu/s) <= delta(epsilon; mu) for every mu (math.md (8.3)): along the
+    line epsilon = x·mu the derivative of delta is e^(x·mu)·(phi(y) − x·Phi(−y)) > 0 with y = x + mu/2, as
+    Phi(−y) < phi(y)/y.
+    """
+    added, lost = (rounds * draws * each for each in arithmetic_cost(dimension, epsilon))
+    if lost > NEGLIGIBLE * delta:
+        raise Refused(
+            f"epsilon {epsilon:g} is too large for noise of finite precision: over {rounds} rounds of {dimension} numbers "
+            f"it would add {lost:.2g} to delta {delta:g}."
+        )
+    if added > epsilon / 2:
+        raise Refused(
+            f"epsilon {epsilon:g} is too small for a model of {dimension} numbers: finite precision alone adds {added:.2g} "
+            f"to it over {rounds} rounds."
+        )
+    return Precision(epsilon / (epsilon - added), added / rounds)
 
 
 class SecureGaussian:
@@ -83,10 +135,18 @@ class SecureGaussian:
             missing -= len(parts[-1])
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def add(self, vector: np.ndarray, sigma: float, sensitivity: float, rounding: float = 0.0) -> np.ndarray:
+    def add(
+        self,
+        vector: np.ndarray,
+        sigma: float,
+        sensitivity: float,
+        rounding: float = 0.0,
+        widening: float = 1.0,
+    ) -> np.ndarray:
         """vector + N(0, sigma^2 I) as float64 multiples of the step: (sensitivity/sigma)-GDP.
 
-        `rounding`: by how much arithmetic may have moved a coordinate off the vector that `sensitivity` is about.
+        `rounding`: by how much arithmetic may have moved a coordinate off the vector that `sensitivity` is about;
+        `widening`: a factor on sigma that pays for finite precision (`precision`).
         """
         if not (math.isfinite(sensitivity) and sensitivity > 0):
             raise UsageError("sensitivity", sensitivity, "a positive number")
@@ -95,8 +155,8 @@ class SecureGaussian:
         limit = largest_coordinate(sigma)
         if not np.isfinite(values).all() or (values.size and np.abs(values).max() > limit):
             raise Refused(f"the vector must be finite and below {limit:.3g} (sigma {sigma:.3g}).")
-        widened = 1 + (step + 2 * rounding) * math.sqrt(values.size) / sensitivity
-        noise = self.integers(sigma / step * widened, values.size)
+        spread = widened(sigma, sensitivity, values.size, rounding) * widening / step
+        noise = self.integers(spread, values.size)
         return (np.rint(values / step).astype(np.int64) + noise) * step
 
 

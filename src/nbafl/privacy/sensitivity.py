@@ -1,6 +1,6 @@
 """How far the data of one record, or of one whole client, can move what a client uploads.
 
-Four models give Δ_U (MATH.md, section 1). Three are theorems whose premises are checked here; `paper` is
+Four models give Δ_U (math.md, section 2). Three are theorems whose premises are checked here; `paper` is
 the paper's own 2C/m, which general losses do not satisfy, and is marked conditional wherever it goes.
 Each model returns one Δ_U per client, because clients of unequal size move by unequal amounts. Sizes are
 public, so the adjacency of records is replacement: one record of one client becomes any other record.
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nbafl.errors import UsageError
 
 Sizes = Sequence[int] | np.ndarray
+HUBER_THRESHOLD = 1.0
+"""Residual beyond which the loss of a number grows linearly under `proximal`."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,35 @@ def proximal(
     return Sensitivity("proximal", "record", "replace", np.minimum(2 * clip, bound), False, premise)
 
 
-def gradient(record_clip: float, sizes: Sizes, lr: float) -> Sensitivity:
-    """One local step on the mean of per-record gradients clipped to norm G: Δ_U = 2ηG/|D_i|, for any model."""
+def gradient(record_clip: float, sizes: Sizes, lr: float, largest_weight: float = 1.0) -> Sensitivity:
+    """One local step on the mean of per-record gradients clipped to norm G: Δ_U = 2ηG/|D_i|, for any model.
+
+    With public class weights of at most W, which multiply what is left after clipping, it is 2ηGW/|D_i|: the sum is still
+    divided by the number of records, so no record changes the share of another.
+    """
     check_positive("record_clip", record_clip)
     check_positive("lr", lr)
+    check_positive("largest_weight", largest_weight)
+    weighing = f" and multiplied by the public weight of its class, at most {largest_weight:g}"
     premise = (
         f"Each client takes exactly one step of size {lr:g} on the mean over all its records of their gradients, each "
-        f"clipped to norm G = {record_clip:g}; the model may be any."
+        f"clipped to norm G = {record_clip:g}{weighing if largest_weight != 1 else ''}; the model may be any."
     )
-    return Sensitivity(
-        "gradient", "record", "replace", 2 * lr * record_clip / _checked(sizes), False, premise
+    bound = 2 * lr * record_clip * largest_weight / _checked(sizes)
+    return Sensitivity("gradient", "record", "replace", bound, False, premise)
+
+
+def of_persons(record: Sensitivity) -> Sensitivity:
+    """The `gradient` bound where the rows of a person are averaged before clipping: the same number, for a person.
+
+    A person's mean gradient has norm at most G once clipped, whatever the number of rows, so one of |D_i| persons
+    replaced moves the mean over persons by at most 2G/|D_i| (the sizes count persons).
+    """
+    premise = record.premise.replace(
+        "the mean over all its records of their gradients, each clipped",
+        "the mean over all its persons of the average gradient of their rows, each average clipped",
     )
+    return replace(record, unit="person", premise=premise)
 
 
 def client(clip: float, clients: int, adjacency: str = "replace") -> Sensitivity:
@@ -125,7 +145,10 @@ def softmax_constants(feature_norm: float) -> tuple[float, float]:
 
 
 def logistic_constants(feature_norm: float) -> tuple[float, float]:
-    """(G, ρ) of binary logistic regression (one output) with ‖(x, 1)‖ ≤ R: R and R²/4."""
+    """(G, ρ) of logistic regression with one output on features with ‖(x, 1)‖ ≤ R: R and R²/4.
+
+    The gradient of a record is (σ(z) − y)·(x, 1) with |σ − y| ≤ 1, the Hessian σ'(z)·(x, 1)(x, 1)ᵀ with σ' ≤ 1/4.
+    """
     check_positive("feature_norm", feature_norm)
     return feature_norm, feature_norm**2 / 4
 
@@ -139,6 +162,13 @@ def huber_constants(feature_norm: float, threshold: float, outputs: int = 1) -> 
     check_positive("threshold", threshold)
     check_count("outputs", outputs)
     return threshold * feature_norm * math.sqrt(outputs), feature_norm**2
+
+
+def constants_of(loss: str, feature_norm: float) -> tuple[float, float]:
+    """(G, ρ) of one record's loss under `proximal`, by the name of the loss; numbers are learned with Huber's."""
+    if loss == "squared":
+        return huber_constants(feature_norm, HUBER_THRESHOLD)
+    return {"cross_entropy": softmax_constants, "logistic": logistic_constants}[loss](feature_norm)
 
 
 def check_positive(field: str, value: float) -> None:

@@ -8,29 +8,35 @@ where the noise of a plan does not deliver what the plan claims, the statement s
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
-from nbafl.privacy import accounting, subsampling
-from nbafl.privacy.adversary import Adversary, Noise, Release, parse
+from nbafl.privacy import subsampling
+from nbafl.privacy.adversary import Adversary, of_key
+from nbafl.privacy.dropouts import AnsweredRound
+from nbafl.privacy.outcome import Outcome
+from nbafl.privacy.release import Noise, Release
+from nbafl.privacy.secure_sums import SecureSums
+from nbafl.privacy.versions import versions
 
+TEST_RECORDS = "the test set and each client's local test records"
 NOT_COVERED = (
     "choosing hyper-parameters by looking at results on the same private data",
     "pilot runs and estimates of constants made on the private data",
     "losses and accuracies on training data published round by round",
-    "the test set and each client's local test records",
+    "the share of uploads that were clipped and their norm before noise, which metrics and report of a simulation show",
+    TEST_RECORDS,
     "timing, message sizes, memory and other side channels",
-    "a client that stays away, or is turned away, because of what its own data are",
-    "whoever knows the seed of a simulation (nbafl run), or tries seeds out: its noise follows from the seed in the plan, "
-    "while a federation (nbafl serve and join) takes its noise from the operating system",
+    "a client that stays away, or is excluded, because of its own data",
+)
+SEED = (
+    "anyone who knows or guesses the seed of a simulation (nbafl run): its noise follows from the seed in the plan, "
+    "while a federation (nbafl serve and join) takes its noise from the operating system"
 )
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
-_LIBRARIES = ("nbafl", "dp-accounting", "numpy", "scipy", "torch")
 
 
 @dataclass(frozen=True)
@@ -48,14 +54,57 @@ class Statement:
     plan_digest: str
     model_digest: str
     model_parameters: int | None = None
+    """Weights that were trained: those that were clipped, noised and averaged."""
+    frozen_parameters: int = 0
+    """Weights that stayed as they were given."""
+    simulated: bool = True
+    """Whether the noise follows from the plan's seed; a federation's comes from the operating system."""
+    read_from_data: tuple[str, ...] = ()
+    """What shaped the model and was read from private records, as phrases."""
+    secure: SecureSums | None = None
+    """The sums of secure aggregation; None where the server sees every upload."""
+
+    rounds: tuple[AnsweredRound, ...] | None = None
+    """A federation's rounds as they were; None: as the plan has them."""
+    remarks: tuple[str, ...] = ()
+    """Sentences about where the training started and what followed the noise."""
+    evaluation: Mapping[str, Any] | None = None
+    """Scores that clients released on records of their own (`Evaluation.statement`); every epsilon includes them."""
+
+    @property
+    def not_covered(self) -> list[str]:
+        """What no epsilon of this statement speaks about."""
+        read = [f"{each}: read from the private records before training" for each in self.read_from_data]
+        always = [each for each in NOT_COVERED if self.evaluation is None or each != TEST_RECORDS]
+        return [*always, *([SEED] if self.simulated else []), *read]
+
+    def all_assumptions(self) -> list[str]:
+        """What the plan's epsilon rests on, and that what was read from the data stays as it is."""
+        found = [*self.assumptions, *([] if self.evaluation is None else [self.evaluation["assumption"]])]
+        if self.frozen_parameters:
+            found.append(
+                f"{self.model_parameters:,} weights were trained; the other {self.frozen_parameters:,} are frozen and "
+                "assumed to be public: the guarantee does not cover the data they were made from."
+            )
+        if not self.read_from_data:
+            return found
+        read = (
+            "The shape of the model and its features were read from the private records "
+            f"({'; '.join(self.read_from_data)}): the guarantee compares data sets that give the same shape and features. "
+            "A public schema avoids this."
+        )
+        return [*found, read]
 
     @property
     def holding(self) -> float:
         """The ε that the noise gives against the named adversary at δ; infinite where nothing holds."""
-        key = self.adversary.name.replace("-", "_")
-        if key in self.guarantee:
-            return self.guarantee[key]
-        return accounting.epsilon_spent(self.release, self.noise, self.adversary, self.delta)
+        if self.adversary.key in self.guarantee:
+            return self.guarantee[self.adversary.key]
+        return self.outcome.epsilon(self.adversary, self.delta)
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(self.release, self.noise, self.secure, self.rounds)
 
     @property
     def delivers(self) -> bool:
@@ -78,6 +127,8 @@ class Statement:
                 for name, value in self.guarantee.items()
             },
             "mechanism": self._mechanism(),
+            "rounds": self._rounds(),
+            "evaluation": None if self.evaluation is None else dict(self.evaluation),
             "sensitivity": {
                 "model": sensitivity.model,
                 "uplink": float(self.release.uplink.max()),
@@ -90,12 +141,18 @@ class Statement:
                 {"false_positive_rate": rate, "true_positive_rate": self._power(rate)}
                 for rate in FALSE_POSITIVE_RATES
             ],
-            "assumptions": list(self.assumptions),
-            "not_covered": list(NOT_COVERED),
+            "best_guess": self.best_guess(),
+            "assumptions": self.all_assumptions(),
+            "not_covered": self.not_covered,
             "versions": versions(),
             "plan_digest": self.plan_digest,
             "model_digest": self.model_digest,
             "model_parameters": self.model_parameters,
+            "frozen_parameters": self.frozen_parameters,
+            "continues": [
+                {"plan": each.plan, "model": each.model, "rounds": each.rounds, "cost": dict(each.cost)}
+                for each in self.release.earlier
+            ],
             "sentences": self.sentences(),
         }
 
@@ -107,15 +164,24 @@ class Statement:
             *self._how_much(),
             *([self._against_others()] if any(map(math.isfinite, self.guarantee.values())) else []),
             self._by_what(),
+            *([] if self.evaluation is None else [self.evaluation["sentence"]]),
+            *self._how_the_rounds_were(),
+            *self.remarks,
+            *self._together(),
             self._on_what_premise(),
             f"Accountant: {self.accountant()}.",
-            "Not covered: " + "; ".join(NOT_COVERED) + ".",
+            "Not covered: " + "; ".join(self.not_covered) + ".",
             "Computed with " + ", ".join(f"{name} {version}" for name, version in versions().items()) + ".",
             f"Plan {self.plan_digest[:16]}, model {self.model_digest[:16]} (sha256).",
         ]
 
     def accountant(self) -> str:
         """How ε was computed, in one phrase."""
+        if self.secure is not None:
+            return (
+                "exact composition of sums with discrete Gaussian noise (one mu for the whole run, what rounding and "
+                "the sampler's precision add included), converted with dp-accounting"
+            )
         if self.release.everyone:
             return "exact composition of Gaussian releases (one mu for the whole run), converted with dp-accounting"
         if subsampling.amplifies(self.release, self.noise, self.adversary):
@@ -135,6 +201,11 @@ class Statement:
                 "Protected: each single record of each client. The statement compares two data sets that differ in "
                 "one record of one client, replaced by any other; how many records a client has is public."
             )
+        if sensitivity.unit == "person":
+            return (
+                "Protected: each person of each client, with all of their rows. The statement compares two data sets that "
+                "differ in all rows of one person, replaced by any others; how many persons a client has is public."
+            )
         change = (
             "replaced by any other"
             if sensitivity.adjacency == "replace"
@@ -149,6 +220,8 @@ class Statement:
             else ""
         )
         seen = self.adversary.seen(self.release.exposures)
+        if self.secure is not None:
+            seen += f"; uploads are masked, and only sums of at least {self.secure.fewest} of them open"
         return f"Adversary: {self.adversary.name}, who sees {seen}; it may know the data of everyone else{secret}."
 
     def _how_much(self) -> list[str]:
@@ -159,11 +232,30 @@ class Statement:
         condition = " if the premise below holds" if self.release.sensitivity.conditional else ""
         first = (
             f"Guarantee{condition}: epsilon = {self.holding:.6g} at delta = {self.delta:g} against "
-            f"{self.adversary.name} over all {self.release.rounds} rounds."
+            f"{self.adversary.name} over all {self.release.rounds} rounds{self._and_besides()}."
         )
         if self.epsilon is not None and not self.delivers:
             first += f" The claim of epsilon = {self.epsilon:g} ({self.calibration} calibration) is NOT met."
+            first += "" if self.evaluation is None else " The noise leaves no room for the scores."
         return [first, self._meaning()]
+
+    def _and_besides(self) -> str:
+        """What the epsilon covers besides the run's rounds."""
+        before = sum(each.rounds for each in self.release.earlier)
+        return (f" and the {before} rounds of the runs it continues" if before else "") + (
+            "" if self.evaluation is None else f" and {self.evaluation['counts']} noisy scores of each client"
+        )
+
+    def _together(self) -> list[str]:
+        """The price of each run and their sum."""
+        if not self.release.earlier:
+            return []
+        name = self.adversary.name
+        parts = [each.cost.get(name, math.inf) for each in self.release.earlier]
+        total, scores = self.outcome.cost(self.adversary), self.release.scores
+        told = " + ".join(f"{part:.6g}" for part in (*parts, total - scores - sum(parts)))
+        told += f" + {scores:.6g} for the scores" if scores else ""
+        return [f"Price against {name} in mu^2, run by run: {told} = {total:.6g}."]
 
     def _meaning(self) -> str:
         """(ε, δ) as the definition has it, for one record or client, and the best test at a false positive rate of 1%.
@@ -182,7 +274,7 @@ class Statement:
         if factor < 1e6:
             times = f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}"
         return (
-            f"That means: whatever this adversary may conclude from what it sees, the chance that it does is at most "
+            f"That means: for any conclusion this adversary may draw from what it sees, the probability is at most "
             f"{times} times what it would be {otherwise}, plus {self.delta:g}. If it tests {question} and accepts a false "
             f"alarm in 1 case of 100, it detects at most {100 * self._power(0.01):.3g} of 100."
         )
@@ -191,9 +283,9 @@ class Statement:
         """The same noise against everybody else the plan has numbers for: an upload that is seen may cost far more."""
         condition = ", if the premise holds" if self.release.sensitivity.conditional else ""
         worth = []
-        for each in (parse(name.replace("_", "-")) for name in self.guarantee):
-            if each.name != self.adversary.name:
-                value = self.guarantee[each.name.replace("-", "_")]
+        for key, value in self.guarantee.items():
+            each = of_key(key)
+            if each is not None and each != self.adversary and each.among(self.release.clients):
                 gives = f"epsilon {value:.6g}" if math.isfinite(value) else "nothing"
                 amplified = subsampling.amplifies(self.release, self.noise, each) and math.isfinite(value)
                 secret = " (who must not learn who takes part)" if amplified else ""
@@ -210,11 +302,24 @@ class Statement:
         drawn = f"{self.release.per_round} of {self.release.clients} clients in each of {self.release.rounds} rounds"
         if highest == self.noise.sigma_downlink == 0:
             return f"Mechanism: no noise at all, uploads are only clipped; {drawn}."
-        bare = " The uploads carry none, so whoever sees one, the server included, is not hindered by any."
+        if self.secure is not None:
+            return self._by_sums(uplink)
         return (
             f"Mechanism: fresh Gaussian noise in every coordinate, of standard deviation {uplink} in each upload and "
             f"{self.noise.sigma_downlink:.6g} added by the server to each average; {drawn}."
-            + (bare if highest == 0 else "")
+        )
+
+    def _by_sums(self, uplink: str) -> str:
+        """Secure aggregation in a sentence: what hides whom, on what that rests, and what more accomplices could do."""
+        assert self.secure is not None
+        least, count, grid = self.secure.fewest, self.secure.accomplices, self.secure.grid
+        return (
+            f"Mechanism: every client rounds its upload to multiples of {grid.step:g}, adds discrete Gaussian noise of "
+            f"standard deviation {uplink} and a mask; the server opens only sums of at least M = {least} of the "
+            f"{self.release.clients} uploads, in each of {self.release.rounds} rounds. That it learns nothing else is "
+            f"computational (X25519, Ed25519, AES-256, HKDF-SHA256) and holds while at most k = {count} clients work "
+            f"with it; with {count + 1} or more, or broken cryptography, single uploads may be opened: each costs "
+            f"mu^2 = {self.secure.cost_upload:.4g}."
         )
 
     def _on_what_premise(self) -> str:
@@ -233,6 +338,8 @@ class Statement:
         uplink = self.noise.sigma_uplink
         return {
             "name": "Gaussian",
+            "aggregation": "plain" if self.secure is None else "secure",
+            **({} if self.secure is None else self.secure.to_dict()),
             "calibration": self.calibration,
             "sigma_uplink": float(uplink[0]) if np.ptp(uplink) == 0 else [float(sigma) for sigma in uplink],
             "sigma_downlink": float(self.noise.sigma_downlink),
@@ -243,19 +350,41 @@ class Statement:
             "exposures": self.release.exposures,
         }
 
+    def _rounds(self) -> dict[str, int] | None:
+        """How many rounds of a federation were complete; None for a simulation, where all are."""
+        if self.rounds is None:
+            return None
+        online = sum(each.everyone_online for each in self.rounds)
+        full = sum(each.answers == self.release.per_round for each in self.rounds)
+        return {"made": len(self.rounds), "everyone_online": online, "everyone_answered": full}
+
+    def _how_the_rounds_were(self) -> list[str]:
+        counted = self._rounds()
+        if counted is None:
+            return []
+        made, online = counted["made"], counted["everyone_online"]
+        told = (
+            f"Rounds: {made} were made; everyone drawn answered in {counted['everyone_answered']} of them. Where answers "
+            "were missing, the server added their noise itself."
+        )
+        if subsampling.amplifies(self.release, self.noise, self.adversary) and online < made:
+            told += (
+                f" All clients were online in {online} of them; in the other {made - online} the draw counts as known to "
+                "the adversary, who may know who was away."
+            )
+        return [told]
+
+    def best_guess(self) -> float | None:
+        """How often the best guess between two equally likely values of a unit is right: (1 + TV)/2.
+
+        TV, the total variation between what the adversary sees in the two worlds, is delta at epsilon = 0.
+        """
+        if math.isinf(self.holding):
+            return None
+        return 0.5 + 0.5 * self.outcome.delta(self.adversary, 0.0)
+
     def _power(self, false_positive_rate: float) -> float:
-        return accounting.attack_power(self.release, self.noise, self.adversary, false_positive_rate)
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computed and of what ran; a library that is not installed is left out."""
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+        return self.outcome.power(self.adversary, false_positive_rate)
 
 
 def _finite(value: float) -> float | None:
