@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbafl.protocol import add_noise, aggregate, clip, generator, server_step, summed_sigma
+from nbafl.protocol import add_noise, aggregate, clip, generator, summed_sigma
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -65,15 +65,3 @@ def test_one_draw_has_the_variance_of_all_draws() -> None:
     expected = summed_sigma(weights, sigma, 0.4) ** 2
     count = draws * size
     assert abs(float(summed.square().mean()) / expected - 1) < 5 * math.sqrt(2 / count)
-
-
-def test_momentum_is_the_heavy_ball() -> None:
-    current, velocity = torch.zeros(1), None
-    path = []
-    for _ in range(3):
-        current, velocity = server_step(current, current + 1.0, velocity, 0.5)
-        path.append(float(current))
-    assert path == [1.0, 2.5, 4.25]
-    aggregate_, none = server_step(torch.zeros(1), torch.ones(1), None, 0.0)
-    assert float(aggregate_) == 1.0
-    assert none is None

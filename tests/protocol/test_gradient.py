@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from nbafl.errors import UsageError
 from nbafl.privacy.sensitivity import gradient as gradient_sensitivity
-from nbafl.protocol import Training, descend, flatten, load, upload
-from nbafl.protocol.gradient import clipped_gradient, gradient_step, linear_chain
+from nbafl.protocol import Training, descend, flatten, load
+from nbafl.protocol.chain import linear_chain
+from nbafl.protocol.gradient import clipped_gradient, gradient_step
+from nbafl.rules import upload
 
 
 def one_by_one(
@@ -77,7 +79,7 @@ def test_regression_and_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.randn(50, 5, dtype=torch.float64), torch.randn(50, dtype=torch.float64)
     shares = torch.full((50,), 0.02, dtype=torch.float64)
     training = Training(rule="gradient", steps=1, record_clip=0.7, loss="squared")
-    monkeypatch.setattr("nbafl.protocol.gradient.GHOST_ROWS", 7)
+    monkeypatch.setattr("nbafl.protocol.chain.GHOST_ROWS", 7)
     ours, clipped = clipped_gradient(model, x, y, flatten(model), shares, training)
     theirs, too_long = one_by_one(model, x, y, shares, training)
     assert torch.allclose(ours, theirs, atol=1e-12)

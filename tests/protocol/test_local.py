@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from nbafl.errors import UsageError
-from nbafl.protocol import Training, client_batches, descend, flatten, load, train_locally, unflatten
+from nbafl.protocol import Training, client_batches, descend, flatten, load, unflatten
+from nbafl.rules import upload
 
 
 def linear_problem() -> tuple[nn.Module, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -24,7 +25,7 @@ def test_two_proximal_steps_by_hand() -> None:
         gradient = 2 * x.t() @ (x @ weights - y) / len(y)
         weights = weights - lr * (gradient + mu * (weights - start))
     training = Training(steps=2, lr=lr, mu=mu, loss="squared", clip=1e9)
-    torch.testing.assert_close(train_locally(model, x, y, start, training), weights)
+    torch.testing.assert_close(upload(model, x, y, start, training), weights)
 
 
 def test_minibatch_steps_by_hand() -> None:
@@ -42,26 +43,32 @@ def test_minibatch_steps_by_hand() -> None:
 def test_what_is_clipped() -> None:
     model, x, y, start = linear_problem()
     moved = descend(model, x, y, start, Training(steps=3, loss="squared"))
-    paper = train_locally(model, x, y, start, Training(steps=3, loss="squared", clip=0.05))
+    paper = upload(model, x, y, start, Training(steps=3, loss="squared", clip=0.05))
     torch.testing.assert_close(paper, moved * 0.05 / moved.norm())
-    client = train_locally(model, x, y, start, Training(rule="client", steps=3, loss="squared", clip=0.01))
+    client = upload(model, x, y, start, Training(rule="client", steps=3, loss="squared", clip=0.01))
     torch.testing.assert_close(client, start + (moved - start) * 0.01 / (moved - start).norm())
 
 
-def test_rules_with_modules_of_their_own_are_refused_here() -> None:
+def test_a_rule_that_does_not_exist_is_refused() -> None:
     model, x, y, start = linear_problem()
-    with pytest.raises(UsageError, match="rule"):
-        train_locally(model, x, y, start, Training(rule="gradient", loss="squared"))
+    with pytest.raises(UsageError, match="sensitivity must be one of"):
+        upload(model, x, y, start, Training(rule="none", loss="squared"))
 
 
 @pytest.mark.parametrize(
     "field",
-    [{"steps": 0}, {"lr": 0.0}, {"lr": float("nan")}, {"mu": -1.0}, {"batch": 0}, {"clip": 0.0}, {"rule": "none"},
-     {"loss": "hinge"}, {"record_clip": -1.0}, {"tolerance": 0.0}],
+    [{"steps": 0}, {"lr": 0.0}, {"lr": float("nan")}, {"mu": -1.0}, {"batch": 0}, {"clip": 0.0},
+     {"record_clip": -1.0}, {"tolerance": 0.0}],
 )  # fmt: skip
 def test_training_that_cannot_be_is_refused(field: dict) -> None:
     with pytest.raises(UsageError, match=next(iter(field))):
         Training(**field)
+
+
+def test_a_loss_that_does_not_exist_is_refused() -> None:
+    model, x, y, start = linear_problem()
+    with pytest.raises(UsageError, match="loss"):
+        upload(model, x, y, start, Training(loss="hinge"))
 
 
 def test_a_vector_goes_into_a_model_and_back() -> None:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from nbafl.errors import Refused, UsageError
 from nbafl.privacy import sensitivity
-from nbafl.protocol import Training, flatten, load, proximal, train_locally, upload
+from nbafl.protocol import Training, flatten, load, proximal
+from nbafl.rules import upload
 
 
 def softmax_model(features: int, classes: int) -> nn.Module:
@@ -109,7 +110,7 @@ def test_plain_steps_are_those_of_the_reference_path() -> None:
     x, y = 0.1 * torch.randn(11, 5, dtype=torch.float64), torch.randint(4, (11,))
     training = Training(rule="proximal", steps=9, lr=0.4, mu=0.2, clip=0.7, feature_norm=1.5)
     reference = Training(rule="paper", steps=9, lr=0.4, mu=0.2, clip=0.7)
-    theirs = train_locally(model, x, y, flatten(model), reference)
+    theirs = upload(model, x, y, flatten(model), reference)
     assert torch.allclose(proximal.proximal_upload(model, x, y, flatten(model), training), theirs, atol=1e-12)
 
 
@@ -261,7 +262,7 @@ def test_a_whole_client_moves_its_upload_by_no_more_than_2c(
     found = []
     for _ in range(8):
         x, y = 5 * torch.randn(6, 4, dtype=torch.float64), torch.randint(3, (6,))
-        found.append(train_locally(model, x, y, start, training))
+        found.append(upload(model, x, y, start, training))
     assert max(float((one - start).norm()) for one in found) <= drop * (1 + 1e-9)
     assert max(float((one - other).norm()) for one in found for other in found) <= replace * (1 + 1e-9)
 
@@ -271,7 +272,7 @@ def test_a_whole_client_attains_2c() -> None:
     load(torch.zeros(8, dtype=torch.float64), model)
     training = Training(rule="client", steps=1, lr=10.0, clip=0.5, mu=0.0)
     x, zeros = torch.ones(4, 3, dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
-    one, other = (train_locally(model, x, y, flatten(model), training) for y in (zeros, 1 - zeros))
+    one, other = (upload(model, x, y, flatten(model), training) for y in (zeros, 1 - zeros))
     assert math.isclose(float((one - other).norm()), 2 * 0.5, rel_tol=1e-9)
 
 
@@ -286,7 +287,7 @@ def test_the_papers_sensitivity_fails_when_one_record_decides() -> None:
     other = y.clone()
     y[0], other[0] = 0, 1
     training = Training(rule="paper", steps=200, lr=1.0, mu=0.0, clip=clip)
-    one, two = (train_locally(model, x, target, flatten(model), training) for target in (y, other))
+    one, two = (upload(model, x, target, flatten(model), training) for target in (y, other))
     assert float((one - two).norm()) > 1.5 * clip > 2 * clip / records
 
 
@@ -301,6 +302,6 @@ def test_the_papers_sensitivity_fails_for_its_own_network() -> None:
     training = Training(rule="paper", steps=300, lr=0.5, mu=0.0, clip=10.0)
     wrong = (y[100] + 1) % 10  # a mislabelled digit, as any client may hold
     targets = torch.cat([y[:99], wrong[None]])
-    one = train_locally(model, x[:100], y[:100], flatten(model), training)
-    other = train_locally(model, torch.cat([x[:99], x[100:]]), targets, flatten(model), training)
+    one = upload(model, x[:100], y[:100], flatten(model), training)
+    other = upload(model, torch.cat([x[:99], x[100:]]), targets, flatten(model), training)
     assert float((one - other).norm()) > 2 * training.clip / 100

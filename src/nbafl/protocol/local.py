@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional
 
-from nbafl.errors import UsageError
-from nbafl.protocol.aggregation import clip
+from nbafl.protocol.independence import fresh
+from nbafl.protocol.losses import record_losses, weighted
 from nbafl.protocol.randomness import batches
 from nbafl.protocol.training import Training
-from nbafl.protocol.vector import unflatten
-
-
-def record_losses(output: Tensor, target: Tensor, loss: str) -> Tensor:
-    """The loss of every record: -log p(y) for classes, (output - y)^2 for numbers."""
-    if loss == "cross_entropy":
-        return functional.cross_entropy(output, target, reduction="none")
-    return (output.reshape(target.shape) - target).square()
+from nbafl.protocol.vector import split, trainable
 
 
 def client_batches(seed: int, round: int, client: int, records: int, training: Training) -> Tensor | None:
@@ -33,30 +24,25 @@ def descend(
     model: nn.Module, x: Tensor, y: Tensor, start: Tensor, training: Training, order: Tensor | None = None
 ) -> Tensor:
     """S steps w <- w - eta (grad F_i(w) + mu (w - start)) from `start`, the broadcast the client received."""
-    weights = start.clone()
+    model = fresh(model, [parameter for _, parameter in trainable(model)])
+    weights = start.detach().clone()  # what the model keeps beside its weights dies with the copy
+    own = [parameter for _, parameter in trainable(model)]
+    pieces, centre = split(weights, model), split(start.detach(), model)
+    shared = all(parameter.dtype == weights.dtype for parameter in own)
+    short = order is not None and bool((order < 0).any())
     for step in range(training.steps):
-        rows = slice(None) if order is None else order[step][order[step] >= 0]
-        weights.requires_grad_(True)
-        output = functional_call(model, unflatten(weights, model), (x[rows],))
-        loss = record_losses(output, y[rows], training.loss).mean()
-        (gradient,) = torch.autograd.grad(loss, weights)
-        weights = weights.detach()
-        weights = weights - training.lr * (gradient + training.mu * (weights - start))
+        rows = slice(None) if order is None else order[step][order[step] >= 0] if short else order[step]
+        target = y[rows]
+        if step == 0 or not shared:
+            for parameter, piece in zip(own, pieces, strict=True):
+                parameter.data = piece.to(parameter.dtype)  # the piece itself, where both have one precision
+        with torch.enable_grad():
+            losses = record_losses(model(x[rows]), target, training.loss)
+            loss = weighted(losses, target, training.class_weights).mean()
+            found = torch.autograd.grad(loss, own, materialize_grads=True)
+        with torch.no_grad():
+            if training.mu:  # w + eta mu (start - w): the proximal part of the step
+                torch._foreach_lerp_(pieces, centre, training.lr * training.mu)
+            gradients = [gradient.to(weights.dtype) for gradient in found]
+            torch._foreach_add_(pieces, gradients, alpha=-training.lr)
     return weights
-
-
-def train_locally(
-    model: nn.Module, x: Tensor, y: Tensor, start: Tensor, training: Training, order: Tensor | None = None
-) -> Tensor:
-    """What a client uploads before its noise: trained from `start` and clipped by the rule.
-
-    `order` holds the minibatches (`client_batches`); None trains on the full batch.
-    """
-    if training.rule not in ("paper", "client"):
-        raise UsageError(
-            "rule", training.rule, "paper or client here (other rules have modules of their own)"
-        )
-    trained = descend(model, x, y, start, training, order)
-    if training.rule == "paper":
-        return clip(trained, training.clip)
-    return start + clip(trained - start, training.clip)

@@ -1,11 +1,12 @@
 """The `proximal` rule: a linear model on bounded features, its local problem solved or approached in S plain steps.
 
-Classes are learned by softmax regression, numbers by linear regression with Huber's loss: r²/2 of the residual up to
-|r| = 1 and linear beyond, since the squared loss alone has no bounded slope. Every record's loss is then convex and
-G-Lipschitz (G = √2·R for classes and R for numbers, for features with |(x, 1)| ≤ R), so the minimiser of
+Classes are learned by softmax regression, two of them by logistic regression with one output, numbers by linear regression
+with Huber's loss: r²/2 of the residual up to |r| = 1 and linear beyond, since the squared loss alone has no bounded slope.
+Every record's loss is then convex and G-Lipschitz (G = √2·R for softmax and R for the other two, for features with
+|(x, 1)| ≤ R; times the largest class weight where classes have weights), so the minimiser of
 J(w) = F_i(w) + (mu/2)|w − w̃|² moves by at most 2G/(m·mu) when one record is replaced. What is uploaded is not the
 minimiser but a point where |∇J| ≤ tau, which is within tau/mu of it: the public constant tau enters the bound, and a
-client that does not reach it uploads nothing (MATH section 1). S plain steps of size eta ≤ 2/(rho + 2·mu) have a bound
+client that does not reach it uploads nothing (math.md (2.2)). S plain steps of size eta ≤ 2/(rho + 2·mu) have a bound
 of their own. Both functions work on a stack of clients at once, one row each.
 """
 
@@ -19,15 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nbafl.errors import Refused, UsageError
-from nbafl.privacy.sensitivity import huber_constants, softmax_constants
+from nbafl.privacy.sensitivity import HUBER_THRESHOLD, constants_of
 from nbafl.protocol.aggregation import clip
 from nbafl.protocol.layers import hold_all, ordinary, unwrapped
+from nbafl.protocol.losses import BUILT_IN, CROSS_ENTROPY, LOGISTIC, Loss, weighted
 from nbafl.protocol.training import Training
 
 MOST_ITERATIONS = 200_000
 """A solve that is not done by then is refused: features or tolerance are out of all proportion."""
-HUBER = 1.0
-"""Residual beyond which the loss of a number grows linearly. G = R is then within the √2·R that plans account for."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Stack:
     y: Tensor
     """(clients, rows)"""
     share: Tensor
-    """1/|D_i| on real rows, 0 on padding, (clients, rows)"""
+    """1/|D_i| (times the weight of the class) on real rows, 0 on padding, (clients, rows)"""
 
 
 def proximal_upload(model: nn.Module, x: Tensor, y: Tensor, start: Tensor, training: Training) -> Tensor:
@@ -56,7 +56,8 @@ def uploads(
     `start` is the broadcast, or one row per client where each has its own (an audit runs many federations at once).
     The arithmetic is in double precision, so that the tolerance that was promised is the tolerance that was met.
     """
-    stack = Stack(bounded(x.flatten(2), training.feature_norm).double(), y, share.double())
+    share = weighted(share.double(), y, training.class_weights)
+    stack = Stack(bounded(x.flatten(2), training.feature_norm).double(), y, share)
     centre = _as_matrix(start.double(), check_linear(model, training.loss))
     solved = (
         _steps(stack, centre, training) if training.tolerance is None else _solve(stack, centre, training)
@@ -64,8 +65,12 @@ def uploads(
     return clip(_as_vector(solved), training.clip).to(start.dtype)
 
 
-def check_linear(model: nn.Module, loss: str) -> nn.Linear:
+def check_linear(model: nn.Module, loss: Loss) -> nn.Linear:
     """The one layer of a linear model; any other model is refused: its loss is not known to be convex."""
+    if loss not in BUILT_IN:
+        raise UsageError(
+            "loss", loss, "unset under sensitivity proximal, whose losses are known to be convex"
+        )
     layers = unwrapped(model)
     layer = layers[-1] if layers else None
     flat = all(ordinary(other, (nn.Flatten,)) for other in layers[:-1])
@@ -75,9 +80,9 @@ def check_linear(model: nn.Module, loss: str) -> nn.Linear:
         raise UsageError(
             "model", type(model).__name__, "softmax (or linear) regression under sensitivity proximal"
         )
-    fits = layer.out_features >= 2 if loss == "cross_entropy" else layer.out_features == 1
+    fits = layer.out_features >= 2 if loss == CROSS_ENTROPY else layer.out_features == 1
     if layer.bias is None or not fits:
-        allowed = "one with a bias and an output per class (one output for numbers), under proximal"
+        allowed = "one with a bias and an output per class (one for a binary task or numbers), under proximal"
         raise UsageError("model", f"a linear layer of {layer.out_features} outputs", allowed)
     return layer
 
@@ -92,20 +97,20 @@ def bounded(x: Tensor, feature_norm: float | None) -> Tensor:
 
 
 def smoothness(training: Training) -> float:
-    """rho of one record's loss."""
+    """rho of one record's loss, its class's weight included."""
     assert training.feature_norm is not None
-    if training.loss == "cross_entropy":
-        return softmax_constants(training.feature_norm)[1]
-    return huber_constants(training.feature_norm, HUBER)[1]
+    return training.largest_weight * constants_of(str(training.loss), training.feature_norm)[1]
 
 
 def _gradient(stack: Stack, weights: Tensor, centre: Tensor, training: Training) -> Tensor:
     """∇J of every client, (clients, outputs, features + 1)."""
     output = stack.x @ weights.mT
-    if training.loss == "cross_entropy":
+    if training.loss == CROSS_ENTROPY:
         slope = torch.softmax(output, dim=-1) - functional.one_hot(stack.y, weights.shape[-2])
+    elif training.loss == LOGISTIC:
+        slope = torch.sigmoid(output) - stack.y[:, :, None]
     else:
-        slope = (output - stack.y[:, :, None]).clamp(-HUBER, HUBER)
+        slope = (output - stack.y[:, :, None]).clamp(-HUBER_THRESHOLD, HUBER_THRESHOLD)
     return (slope * stack.share[:, :, None]).mT @ stack.x + training.mu * (weights - centre)
 
 

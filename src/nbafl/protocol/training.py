@@ -1,18 +1,19 @@
 """What one client does in one round, as plain numbers.
 
-`rule` says what is clipped and sent: under `paper` the whole weight vector (Algorithm 1), under `client` the
-update against the broadcast; `gradient` and `proximal` are rules of proven sensitivity (MATH section 1).
+`rule` names what is clipped and sent: one of `nbafl.rules`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from nbafl.class_weights import largest
 from nbafl.errors import UsageError
 
-RULES = ("paper", "client", "gradient", "proximal")
-LOSSES = ("cross_entropy", "squared")
+if TYPE_CHECKING:
+    from nbafl.protocol.losses import Loss
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,16 @@ class Training:
     tolerance: float | None = None
     feature_norm: float | None = None
     """R, the bound of |(x, 1)| that `proximal` holds every record to."""
-    loss: str = "cross_entropy"
+    loss: Loss = "cross_entropy"
+    class_weights: tuple[float, ...] | None = None
+    """Public weights of the classes, in the order of the classes."""
+
+    @property
+    def largest_weight(self) -> float:
+        """What G and the constants of a loss are multiplied by."""
+        return largest(self.class_weights or ())
 
     def __post_init__(self) -> None:
-        _one_of("rule", self.rule, RULES)
-        _one_of("loss", self.loss, LOSSES)
         if self.steps < 1:
             raise UsageError("steps", self.steps, "at least 1")
         if self.batch is not None and self.batch < 1:
@@ -47,11 +53,6 @@ class Training:
             _positive("tolerance", self.tolerance)
         if self.feature_norm is not None:
             _positive("feature_norm", self.feature_norm)
-
-
-def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(field, value, "one of " + ", ".join(allowed))
 
 
 def _positive(field: str, value: float) -> None:
