@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from nbafl.errors import DataError, UsageError
+from nbafl.tasks import BINARY, REGRESSION, TASKS
 
 Arrays = tuple[np.ndarray, np.ndarray]
-TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One client's (or test set's) arrays: x is float32, y still as given; both finite and equally long."""
+    """One client's (or test set's) arrays: x is float32 (tokens: int64), y as given; both finite and equally long."""
 
     name: str
     x: np.ndarray
@@ -24,8 +24,8 @@ class Checked:
     """numpy's kind of x and y as given: `f` for decimal numbers, `i` for whole ones."""
 
 
-def check_pair(name: str, pair: Any) -> Checked:
-    """One (x, y) pair, converted and checked by itself."""
+def check_pair(name: str, pair: Any, tokens: bool = False) -> Checked:
+    """One (x, y) pair, converted and checked by itself; `tokens` stay whole numbers."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"The data of {name} must be a pair (x, y), got {type(pair).__name__}.")
     x, x_kind = _numbers(pair[0], f"x of {name}")
@@ -40,8 +40,11 @@ def check_pair(name: str, pair: Any) -> Checked:
         raise DataError(f"The x and y of {name} differ in length: {len(x)} and {len(y)} records.")
     if not len(x):
         raise DataError(f"There are no records in {name}; every client needs at least one.")
+    if tokens and (x_kind != "i" or x.min() < 0):
+        found = f"a value of {x.min()}" if x_kind == "i" else f"{x.dtype} numbers"
+        raise DataError(f"The x of {name} must hold tokens, whole numbers of at least 0, got {found}.")
     with np.errstate(over="ignore"):
-        x = np.ascontiguousarray(x, dtype=np.float32)
+        x = np.ascontiguousarray(x, dtype=np.int64 if tokens else np.float32)
     _finite(x.reshape(len(x), -1), f"x of {name}")
     _finite(y.reshape(-1, 1), f"y of {name}")
     return Checked(name, x, y, (x_kind, y_kind))
@@ -89,21 +92,36 @@ _KIND = {"f": "decimal", "i": "whole"}
 def task_of(parts: list[Checked], task: str | None) -> str:
     """The task asked for, or: whole-number targets are classes and decimal ones a regression."""
     if task is None:
+        if parts[0].kinds[1] == "f" and all(np.isin(part.y, (0, 1)).all() for part in parts):
+            raise DataError(
+                f"The y of {parts[0].name} holds only 0 and 1 as decimal numbers: say task='binary', "
+                "task='classification' or task='regression'."
+            )
         return "classification" if parts[0].kinds[1] == "i" else "regression"
     if task not in TASKS:
-        raise UsageError("task", task, "classification or regression")
+        raise UsageError("task", task, "binary, classification or regression")
     return task
 
 
 def targets(parts: list[Checked], task: str, outputs: int | None) -> tuple[list[np.ndarray], int]:
     """Each part's y as the task stores it, and the number of outputs of a model."""
-    if task == "regression":
-        if outputs not in (None, 1):
-            raise UsageError("outputs", outputs, "1 for regression")
+    if task in (BINARY, REGRESSION) and outputs not in (None, 1):
+        raise UsageError("outputs", outputs, f"1 for the task {task}")
+    if task == REGRESSION:
         return [part.y.astype(np.float32) for part in parts], 1
+    if task == BINARY:
+        for part in parts:
+            _refuse(part, (part.y != 0) & (part.y != 1), "a binary target is 0 or 1")
+        return [part.y.astype(np.int64) for part in parts], 1
     for part in parts:
         _refuse(
             part, (part.y < 0) | (part.y != np.floor(part.y)), "a class must be a whole number of at least 0"
+        )
+    lowest, highest = min(int(part.y.min()) for part in parts), max(int(part.y.max()) for part in parts)
+    if outputs is None and lowest > 0:
+        raise DataError(
+            f"The y of {parts[0].name} holds the classes {lowest} to {highest}, and none is 0: number them from 0, or say "
+            f"outputs={highest + 1} if class 0 exists."
         )
     classes = outputs if outputs is not None else max(2, 1 + max(int(part.y.max()) for part in parts))
     if classes < 2:

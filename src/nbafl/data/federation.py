@@ -1,7 +1,7 @@
 """Whose data it is: N clients' records as one shared storage and, for each client, indices into it.
 
-Nothing here trains. A Federation is built once (from embedded MNIST, arrays, CSV files or torch Datasets),
-checked once, and then only read; every constructor refuses unusable data in one sentence that names the
+A Federation is built once (from embedded MNIST, arrays, tables, images or torch Datasets), checked once, and then only
+read (`holding.py` says how it lies in memory); every constructor refuses unusable data in one sentence that names the
 client and the row.
 
 Algorithm 1 ends a round with a local test on each client. Clients built with `local_test` set a part of their
@@ -11,104 +11,25 @@ measures a client on the records it trained on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack
 
 import numpy as np
 
-from nbafl.data import mnist, tabular
+from nbafl.data import mnist, sources, tabular
 from nbafl.data import partition as dealing
-from nbafl.data.checks import Arrays, check_alike, check_pair, targets, task_of
-from nbafl.data.partition import Dealt, Parts, Repeated
+from nbafl.data.checks import Checked, check_alike, check_pair, targets, task_of
+from nbafl.data.holding import Holding, Numbered
+from nbafl.data.partition import Dealt, Repeated
+from nbafl.data.persons import by_person
+from nbafl.data.tables import from_frame
 from nbafl.errors import DataError, UsageError
 
 
-class Numbered(Sequence[str]):
-    """The names `client 0`, `client 1`, … without holding a million strings."""
-
-    def __init__(self, count: int) -> None:
-        self._numbers = range(count)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        if isinstance(index, slice):
-            return tuple(f"client {number}" for number in self._numbers[index])
-        return f"client {self._numbers[index]}"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Federation:
+class Federation(Holding):
     """Shared storage plus indices, so that N may be a million."""
-
-    x: np.ndarray
-    """Records of all clients, (M, *shape) float32."""
-    y: np.ndarray
-    """Targets, (M,): int64 classes or float32 numbers."""
-    train: Parts
-    """Record indices of each client: 2-D when sizes are equal, a tuple of arrays when not, or `Repeated`."""
-    local_test: Parts | None
-    """Record indices of each client's local test part, or None."""
-    test: Arrays | None
-    """The common test set (x, y), or None."""
-    task: str
-    """`classification` or `regression`."""
-    outputs: int
-    """Number of classes; 1 for regression."""
-    names: Sequence[str]
-    """One name per client (the file's name where it came from a file)."""
-    classes: tuple[str, ...] | None = None
-    """Names of the classes where the data had names."""
-    remarks: tuple[str, ...] = ()
-    """What the owner of the data should know before training, as sentences."""
-
-    def __repr__(self) -> str:
-        sizes = self.sizes
-        held = f"{sizes.min()}" if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-        return (
-            f"Federation({self.clients} clients of {held} records, shape {self.shape}, "
-            f"{self.task}, {self.outputs} outputs)"
-        )
-
-    @property
-    def clients(self) -> int:
-        """N, the number of clients."""
-        return len(self.train)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Number of training records of each client, (N,); takes no memory when all are equal."""
-        if isinstance(self.train, tuple):
-            return np.array([len(part) for part in self.train], dtype=np.int64)
-        each = self.train.samples if isinstance(self.train, Repeated) else self.train.shape[1]
-        return np.broadcast_to(np.int64(each), (self.clients,))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one record's features."""
-        return self.x.shape[1:]
-
-    def records(self, clients: Sequence[int] | np.ndarray | None = None) -> np.ndarray | list[np.ndarray]:
-        """Training records of the given clients (all by default): (len, m), or a list where sizes differ."""
-        return _pick(self.train, clients, self.clients)
-
-    def local_records(
-        self, clients: Sequence[int] | np.ndarray | None = None
-    ) -> np.ndarray | list[np.ndarray]:
-        """Records the given clients test on locally: their local test part, or what they trained on."""
-        return _pick(self.train if self.local_test is None else self.local_test, clients, self.clients)
-
-    def client(self, number: int) -> Arrays:
-        """The training data (x, y) of one client, as copies."""
-        index = self.train[number]
-        return self.x[index], self.y[index]
 
     @classmethod
     def mnist(
@@ -140,6 +61,7 @@ class Federation:
             task="classification",
             outputs=mnist.CLASSES,
             names=Numbered(len(train)),
+            source="mnist",
         )
 
     @classmethod
@@ -162,6 +84,7 @@ class Federation:
             task="classification",
             outputs=mnist.CLASSES,
             names=Numbered(clients),
+            source="mnist",
         )
 
     @classmethod
@@ -200,27 +123,37 @@ class Federation:
         task: str | None = None,
         outputs: int | None = None,
         names: Sequence[str] | None = None,
+        groups: Sequence[Any] | None = None,
+        tokens: bool = False,
     ) -> Federation:
         """Clients given as (x, y) pairs of arrays or tensors, one pair a client.
 
-        Whole-number targets are classes 0 … outputs−1 and decimal ones a regression, unless `task` says
-        otherwise. `local_test` is a list of (x, y) pairs, one a client, or a fraction or number of each
-        client's own records.
+        Whole-number targets are classes 0 … outputs−1 and decimal ones a regression, unless `task` says otherwise
+        (`binary`: classes 0 and 1 and a model with one output). Records are features in float32; with `tokens` they are
+        whole numbers and stay so, for a model that begins with an Embedding. `local_test` is a list of (x, y) pairs, one a
+        client, or a fraction or number of each client's own records. `groups` says for each client whose row each is (one
+        value per row): a person then counts once.
         """
         if not len(clients):
             raise DataError("The federation has no clients; give at least one (x, y) pair.")
         labelled = Numbered(len(clients)) if names is None else tuple(names)
         if len(labelled) != len(clients):
             raise UsageError("names", len(labelled), f"{len(clients)} names, one per client")
-        parts = [check_pair(name, pair) for name, pair in zip(labelled, clients, strict=True)]
+        parts = [check_pair(name, pair, tokens) for name, pair in zip(labelled, clients, strict=True)]
+        persons = None
+        if groups is not None:
+            if local_test:
+                raise UsageError("local_test", local_test, "unset where rows belong to persons")
+            parts, persons = _side_by_side(parts, groups)
         if isinstance(local_test, Sequence):
             if len(local_test) != len(clients):
                 raise UsageError("local_test", len(local_test), f"{len(clients)} pairs, one per client")
             parts += [
-                check_pair(f"the local test of {n}", p) for n, p in zip(labelled, local_test, strict=True)
+                check_pair(f"the local test of {name}", pair, tokens)
+                for name, pair in zip(labelled, local_test, strict=True)
             ]
         if test is not None:
-            parts.append(check_pair("the test set", test))
+            parts.append(check_pair("the test set", test, tokens))
         check_alike(parts)
         task = task_of(parts, task)
         y, outputs = targets(parts, task, outputs)
@@ -233,37 +166,124 @@ class Federation:
             local = dealing.stack(own[len(clients) :])
         else:
             train, local = dealing.set_aside(train, local_test, seed)
-        return cls(np.concatenate(x), np.concatenate(y), train, local, common, task, outputs, labelled)
+        return cls(
+            np.concatenate(x),
+            np.concatenate(y),
+            train,
+            local,
+            common,
+            task,
+            outputs,
+            labelled,
+            persons=persons,
+        )
 
     @classmethod
     def from_csv(
         cls,
         folder: str | Path,
-        target: str,
+        target: str | None = None,
         test: str | Path | None = None,
         local_test: float | int = 0,
         *,
         seed: int = 0,
-        task: str | None = None,
-        scale: tabular.Ranges | None = None,
+        **said: Unpack[tabular.Said],
     ) -> Federation:
-        """A folder of CSV files, one per client, named after its file; `test` is one more file (it may lie there).
+        """A folder of CSV or Parquet files, one per client, named after its file; `test` is one more file.
 
-        Columns of text become one feature per category; `scale` maps columns of numbers from public ranges
-        {column: (low, high)} to [0, 1]. What is shared between clients is told in tabular.py.
+        A schema.toml in the folder (or `schema`) says how rows become numbers; without one it is read from the tables,
+        which no guarantee covers. What else may be said: `task`, `ignore` (columns), `person` (a column), `scale` (public
+        ranges where there is no schema). See tabular.py.
         """
-        tables, test_table, schema = tabular.read_folder(folder, target, test, task, scale)
+        read = tabular.read_folder(folder, target, test, **said)
+        names = [Path(table.name).stem for table in read.clients]
+        return replace(cls._of_tables(read, names, local_test, seed), source=str(folder))
+
+    @classmethod
+    def from_frames(
+        cls,
+        clients: Mapping[str, Any] | Sequence[Any],
+        target: str | None = None,
+        test: Any | None = None,
+        local_test: float | int = 0,
+        *,
+        seed: int = 0,
+        **said: Unpack[tabular.Said],
+    ) -> Federation:
+        """pandas or polars frames, one per client (by name, or in a list), read exactly as `from_csv` reads files."""
+        named = (
+            clients
+            if isinstance(clients, Mapping)
+            else {f"client {i}": frame for i, frame in enumerate(clients)}
+        )
+        if not named:
+            raise DataError("The federation has no clients; give at least one frame.")
+        tables = [from_frame(frame, str(name)) for name, frame in named.items()]
+        aside = None if test is None else from_frame(test, "the test frame")
+        read = tabular.assemble(tables, aside, target, **said)
+        return cls._of_tables(read, [str(name) for name in named], local_test, seed)
+
+    @classmethod
+    def _of_tables(
+        cls, read: tabular.Folder, names: list[str], local_test: float | int, seed: int
+    ) -> Federation:
+        schema = read.schema
+        groups = [tabular.persons_of([table], schema) for table in read.clients]
         federation = cls.from_arrays(
-            [schema.encode(table) for table in tables],
-            test=None if test_table is None else schema.encode(test_table),
+            [(schema.encode(table), schema.targets(table)) for table in read.clients],
+            groups=None if schema.person is None else groups,
+            test=None if read.test is None else (schema.encode(read.test), schema.targets(read.test)),
             local_test=local_test,
             seed=seed,
             task=schema.task,
-            outputs=1 if schema.classes is None else len(schema.classes),
-            names=[table.path.stem for table in tables],
+            outputs=schema.outputs,
+            names=names,
         )
-        remarks = tabular.remarks(tables, schema, Path(folder))
-        return replace(federation, classes=schema.classes, remarks=remarks)
+        return replace(federation, classes=schema.classes, remarks=read.remarks, schema=schema)
+
+    @classmethod
+    def from_images(
+        cls,
+        folder: str | Path,
+        test: str | Path | None = None,
+        *,
+        classes: Sequence[str] | None = None,
+        size: Sequence[int] | None = None,
+    ) -> Federation:
+        """folder/CLIENT/CLASS/*.png (or jpg, …); `test` is one more such folder of classes. Pixels become [0, 1].
+
+        `classes` are public names in the order of the outputs; left out, they are those of the folders, which no
+        guarantee covers. `size` (height, width) scales every image by itself.
+        """
+        found = sources.client_folders(folder)
+        apart = None if test is None else Path(test)
+        clients = [path for path in found if apart is None or path.resolve() != apart.resolve()]
+        wanted, named = sources.check_size(size), tuple(classes or sources.image_classes(clients))
+        federation = cls.from_arrays(
+            [sources.read_images(path, named, wanted) for path in clients],
+            test=None if apart is None else sources.read_images(apart, named, wanted),
+            task="classification",
+            outputs=max(2, len(named)),
+            names=[path.name for path in clients],
+        )
+        read = (
+            ()
+            if classes
+            else (f"No guarantee covers the names of the classes {', '.join(named)}, read from folders.",)
+        )
+        return replace(federation, classes=named, remarks=read, source=str(folder))
+
+    @classmethod
+    def from_idx(
+        cls,
+        clients: Sequence[tuple[str | Path, str | Path]],
+        test: tuple[str | Path, str | Path] | None = None,
+    ) -> Federation:
+        """A pair of IDX files (images, labels) per client, gzipped or not, as MNIST and its kin come."""
+        return cls.from_arrays(
+            [sources.idx_pair(*pair) for pair in clients],
+            test=None if test is None else sources.idx_pair(*test),
+        )
 
     @classmethod
     def from_datasets(
@@ -276,6 +296,7 @@ class Federation:
         task: str | None = None,
         outputs: int | None = None,
         names: Sequence[str] | None = None,
+        tokens: bool = False,
     ) -> Federation:
         """Clients given as torch Datasets, or anything with a length that gives (x, y) by index."""
         local: Any = local_test
@@ -289,62 +310,8 @@ class Federation:
             task=task,
             outputs=outputs,
             names=names,
+            tokens=tokens,
         )
-
-    def holdout(self, fraction: float, seed: int = 0) -> Federation:
-        """The same federation, its test set replaced by a `fraction` of every client's TRAINING records.
-
-        Hyper-parameters chosen on it never see the test set. The clients train on what is left.
-        """
-        if not 0 < fraction < 1:
-            raise UsageError("holdout fraction", fraction, "between 0 and 1, both excluded")
-        if isinstance(self.train, Repeated):
-            return self._holdout_of_pool(self.train, fraction, seed)
-        counts = np.minimum(np.rint(fraction * self.sizes).astype(np.int64), self.sizes - 1)
-        if not counts.any():
-            raise UsageError("holdout fraction", fraction, "large enough to take one record from some client")
-        kept, taken = dealing.hold_out(self.train, counts, seed)
-        chosen = np.concatenate(list(taken))
-        return replace(self, train=kept, test=(self.x[chosen], self.y[chosen]))
-
-    def with_features(
-        self, name: str = "scattering", feature_norm: float | None = None, **options: int
-    ) -> Federation:
-        """The same federation with fixed features in place of the records: `raw` or `scattering`.
-
-        `feature_norm` R bounds ‖(x, 1)‖ of every record, the 1 being the bias's input; records of `scattering`
-        have norm 4 before that. See features.py for the options.
-        """
-        from nbafl.data import features  # needs torch, which nothing else here does
-
-        def compute(x: np.ndarray) -> np.ndarray:
-            return features.compute(name, x, feature_norm, **options)
-
-        test = None if self.test is None else (compute(self.test[0]), self.test[1])
-        return replace(self, x=compute(self.x), test=test)
-
-    def _holdout_of_pool(self, train: Repeated, fraction: float, seed: int) -> Federation:
-        """Clients of a population share records, so the part is taken out of the storage they draw from."""
-        order = np.random.default_rng([dealing.check_seed(seed), 1]).permutation(train.pool)
-        count = int(np.clip(round(fraction * train.pool), 1, train.pool - 1))
-        chosen, rest = order[:count], np.sort(order[count:])
-        return replace(
-            self,
-            x=self.x[rest],
-            y=self.y[rest],
-            train=replace(train, pool=len(rest)),
-            test=(self.x[chosen], self.y[chosen]),
-        )
-
-
-def _pick(
-    parts: Parts, clients: Sequence[int] | np.ndarray | None, count: int
-) -> np.ndarray | list[np.ndarray]:
-    if clients is None:
-        clients = np.arange(count)
-    if isinstance(parts, tuple):
-        return [parts[client] for client in clients]
-    return parts[np.asarray(clients, dtype=np.int64)]
 
 
 def _deal(
@@ -353,6 +320,22 @@ def _deal(
     """The records in use, and train and local test records of every client, dealt from one labelled data set."""
     dealt = dealing.split(dealing.parse(spec), labels, wanted, seed)
     return dealing.compact(*dealing.set_aside(dealt, local_test, seed))
+
+
+def _side_by_side(
+    parts: list[Checked], groups: Sequence[Any]
+) -> tuple[list[Checked], tuple[np.ndarray, ...]]:
+    """Every client's rows with those of a person side by side, and how many each person has."""
+    if len(groups) != len(parts):
+        raise UsageError("groups", len(groups), f"{len(parts)} arrays, one per client")
+    sorted_parts, persons = [], []
+    for part, codes in zip(parts, groups, strict=True):
+        order, counts = by_person(codes)
+        if len(order) != len(part.y):
+            raise DataError(f"The groups of {part.name} hold {len(order)} values for {len(part.y)} records.")
+        sorted_parts.append(replace(part, x=part.x[order], y=part.y[order]))
+        persons.append(counts)
+    return sorted_parts, tuple(persons)
 
 
 def _gather(data: Any, name: str) -> tuple[Any, Any]:

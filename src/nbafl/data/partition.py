@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nbafl.errors import UsageError
+from nbafl.mixing import GOLDEN, mixed
 
 ALLOWED = "iid, dirichlet:ALPHA with ALPHA > 0, or shards:S with S a whole number of at least 1"
 
@@ -43,11 +44,8 @@ class Repeated:
 
 
 def _mix(counter: np.ndarray) -> np.ndarray:
-    """SplitMix64: a counter to 64 well-mixed bits, so that a client's draw needs no other client's."""
-    z = counter + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    """A counter to 64 well-mixed bits, so that a client's draw needs no other client's."""
+    return mixed((counter + np.uint64(GOLDEN % 2**64)).view(np.int64)).view(np.uint64)
 
 
 Dealt = np.ndarray | tuple[np.ndarray, ...]

@@ -26,6 +26,8 @@ SCALES, ANGLES = 2, 8
 CHANNELS = 1 + SCALES * ANGLES + ANGLES * ANGLES
 STEP = 2**SCALES
 """Pixels between two neighbouring values of a map."""
+SMALLEST, LARGEST = 2 * STEP, 64
+"""Pixels of a side that the transform takes."""
 _CPU_CHUNK, _GPU_CHUNK = 8, 1024  # images at a time: what fits the cache of a core; what fills a GPU
 _SPREAD, _FREQUENCY, _SLANT = (
     0.8,
@@ -34,13 +36,18 @@ _SPREAD, _FREQUENCY, _SLANT = (
 )  # sigma and xi at the finest scale, width over length
 
 
+def side(pixels: float) -> int:
+    """The nearest length of a side that the transform takes."""
+    return min(LARGEST, max(SMALLEST, STEP * round(pixels / STEP)))
+
+
 class Scattering:
     """The transform for images of one size, on one device."""
 
     def __init__(self, height: int, width: int, device: str = "cpu") -> None:
         for side in (height, width):
-            if side % STEP or not 2 * STEP <= side <= 64:
-                allowed = f"images with sides between {2 * STEP} and 64 that are multiples of {STEP}"
+            if side % STEP or not SMALLEST <= side <= LARGEST:
+                allowed = f"images with sides between {SMALLEST} and {LARGEST} that are multiples of {STEP}"
                 raise UsageError("scattering", f"{height}x{width}", allowed)
         self.height, self.width, self.device = height, width, torch.device(device)
         rows, columns = (
