@@ -8,117 +8,84 @@ does in a round (`job`). It refuses what cannot be, in one sentence that names t
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import PrivateAttr, ValidationError, model_validator
 
-from nbafl import caveats
-from nbafl.errors import DataError, UsageError
-from nbafl.privacy import accounting, adversary, calibration, sensitivity
-from nbafl.privacy.adversary import Noise, Release
+from nbafl import (
+    aggregation,
+    caveats,
+    class_weights,
+    continuing,
+    fields,
+    plan_file,
+    plan_limits,
+    plan_summary,
+    rules,
+    settings,
+)
+from nbafl.errors import UsageError
+from nbafl.fields import PlanFields
+from nbafl.presets import FIRST_RELEASE, digest_of
+from nbafl.privacy import accounting, adversary, calibration
+from nbafl.privacy.adversary import Adversary
+from nbafl.privacy.dropouts import AnsweredRound
+from nbafl.privacy.gaussian import gdp_epsilon
+from nbafl.privacy.outcome import Outcome
+from nbafl.privacy.release import Noise, Release
+from nbafl.privacy.secure_sums import SecureSums
 from nbafl.privacy.sensitivity import Sensitivity
 from nbafl.privacy.statement import Statement
+from nbafl.rules import Rule
+from nbafl.tasks import CLASSIFICATION, LOSSES
 
 if TYPE_CHECKING:  # they bring torch, which a plan that is only looked at does not need
+    from nbafl.evaluation import Evaluation
     from nbafl.protocol.training import Training
     from nbafl.simulation.job import Job
 
-PROVEN_CONVEX_MODELS = ("softmax",)
-UNASKED = "not asked for: pass --bounds"
 
+class Plan(PlanFields):
+    """A federation as it is meant to be; its fields are those of the table in `nbafl.fields`."""
 
-class Plan(BaseModel):
-    """A federation as it is meant to be. Field names are the command line's option names."""
+    _fitted: tuple[str, ...] = PrivateAttr(())
+    _given: frozenset[str] = PrivateAttr(frozenset())
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    clients: int = Field(50, ge=1, description="N, how many parties hold data")
-    per_round: int | None = Field(None, ge=1, description="K, clients drawn at random each round; unset: all")
-    rounds: int = Field(25, ge=1, description="T, how many aggregations are broadcast")
-    samples: int = Field(100, ge=1, description="records a client holds, when all hold the same number")
-    sizes: tuple[int, ...] | None = Field(None, description="records of each client, when they differ")
-    dataset: str = Field("mnist", description="mnist (embedded), or a folder with one CSV file per client")
-    target: str | None = Field(None, description="the column to predict, for a folder of CSV files")
-    test: str | None = Field(None, description="a CSV file with the test records, for a folder of CSV files")
-    partition: str = Field("iid", description="how MNIST is dealt out: iid, dirichlet:ALPHA or shards:S")
-    features: Literal["raw", "scattering"] = Field("raw", description="what the model sees of a record")
-
-    epsilon: float = Field(50.0, gt=0, description="the privacy loss claimed; smaller protects more")
-    delta: float = Field(
-        0.01, gt=0, lt=1, description="added to every chance beside the factor e^epsilon; far below 1/m"
-    )
-    exposures: int = Field(1, ge=1, description="L, uploads of each client that an outsider may see")
-    calibration: Literal["paper", "separate", "exact"] = Field(
-        "exact", description="how noise follows from (epsilon, delta): exact holds, paper is as printed"
-    )
-    adversary: str = Field(
-        "eavesdropper",
-        description="whom exact noise is made for: eavesdropper, eavesdropper-spread, targeted, broadcast, "
-        "curious-server or colluders:COUNT",
-    )
-    sensitivity: Literal["paper", "proximal", "gradient", "client"] = Field(
-        "paper", description="how far one record (or client) can move an upload; paper is conditional"
-    )
-    clip: float = Field(
-        10.0, gt=0, description="C, norm bound of the weights (paper, proximal) or of the update (client)"
-    )
-    record_clip: float = Field(1.0, gt=0, description="G, norm bound of each record's gradient (gradient)")
-    feature_norm: float | None = Field(
-        None, gt=0, description="R, norm bound of (features, 1) of each record"
-    )
-    tolerance: float | None = Field(
-        None, gt=0, description="solve the local problem to this gradient norm (proximal); unset: plain steps"
-    )
-    adjacency: Literal["replace", "drop"] = Field(
-        "replace", description="what neighbouring data sets differ by"
-    )
-    noise: bool = Field(True, description="false: no noise, clipping stays, no guarantee")
-
-    model: str = Field("mlp", description="mlp, softmax, or package.module:factory")
-    local_steps: int = Field(5, ge=1, description="optimiser steps of a client in a round")
-    lr: float = Field(0.1, gt=0, description="step size of the local optimiser")
-    mu: float = Field(0.01, ge=0, description="weight of the proximal term")
-    batch: int | None = Field(None, ge=1, description="records a local step uses; unset: all")
-    server_momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the server, after the noise")
-    seed: int = Field(0, ge=0, lt=2**31, description="seed of data split, initial weights, draws and noise")
-    device: Literal["cpu", "cuda", "auto"] = Field("auto", description="where to compute")
-    engine: Literal["auto", "dual", "plain", "vmap"] = Field(
-        "auto", description="how to compute; same result"
-    )
-    eval_every: int = Field(1, ge=1, description="rounds between two evaluations")
-
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **given: Any) -> None:
+        said = frozenset(name for name, value in given.items() if value is not None)
         try:
-            super().__init__(**_with_dependent_defaults(fields))
+            given = settings.with_dependent_defaults(given)
+            given = {**given, **settings.hash_of_init(given)}
+            found = settings.fitted(given)
+            super().__init__(**{**given, **found})
+            self._fitted, self._given = tuple(found), said
         except ValidationError as error:
             raise _as_usage_error(error) from None
 
     @model_validator(mode="after")
     def _check(self) -> Plan:
-        _check_counts(self)
-        adversary.parse(self.adversary)
-        if self.sensitivity == "client":
-            return self
-        if self.adjacency == "drop":
-            raise UsageError(
-                "adjacency", "drop", f"replace under sensitivity {self.sensitivity} (a record is swapped)"
-            )
+        plan_limits.check(self)
+        self.rule.check(self)
         self.sensitivity_of()
+        continuing.check(self)
+        aggregation.check(self)
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self.digest() == other.digest()
+        return isinstance(other, Plan) and self.model_dump() == other.model_dump()
 
     def __hash__(self) -> int:
-        return hash(self.digest())
+        return hash(self.model_dump_json())
+
+    @property
+    def fitted(self) -> dict[str, Any]:
+        """The settings that were left out and follow from public numbers, with their values."""
+        return {name: getattr(self, name) for name in self._fitted}
 
     # --- what follows from the plan -------------------------------------------------------------------------
 
@@ -126,6 +93,11 @@ class Plan(BaseModel):
     def drawn(self) -> int:
         """K: how many clients take part in a round."""
         return self.per_round or self.clients
+
+    @property
+    def counted(self) -> str:
+        """What the sizes of clients are numbers of."""
+        return "records" if self.person is None else "persons"
 
     @cached_property
     def client_sizes(self) -> np.ndarray:
@@ -141,24 +113,61 @@ class Plan(BaseModel):
         return sizes / sizes.sum()
 
     @property
+    def rule(self) -> Rule:
+        """What clients do, and what one record or client can change of it."""
+        return rules.find(self.sensitivity)
+
+    @property
     def weighting(self) -> Literal["records", "uniform"]:
-        return "uniform" if self.sensitivity == "client" else "records"
+        """How p_i follow from the sizes."""
+        return self.rule.weighting
+
+    @property
+    def carried_on(self) -> float | None:
+        """The share of a step, and of its noise, that the server repeats in the next round; None under adam."""
+        return self.server_momentum if self.server_optimiser == "sgd" else None
 
     def sensitivity_of(self) -> Sensitivity:
-        """How far one record (or client) can move one upload; refuses a premise the training breaks."""
-        match self.sensitivity:
-            case "paper":
-                return sensitivity.paper(self.clip, self.client_sizes)
-            case "client":
-                return sensitivity.client(self.clip, self.clients, self.adjacency)
-            case "gradient":
-                return _gradient_sensitivity(self)
-            case "proximal":
-                return _proximal_sensitivity(self)
+        """How far one record (or client) can move one upload."""
+        return self.rule.sensitivity(self)
 
     def release(self) -> Release:
         """What leaves the federation, apart from the noise."""
-        return self._release(self.sensitivity_of())
+        return self.release_of(self.sensitivity_of())
+
+    def release_of(self, sensitivity_of: Sensitivity) -> Release:
+        """What leaves the federation where one record or client can move an upload so far."""
+        return Release(
+            sensitivity=sensitivity_of,
+            weights=self.client_weights,
+            rounds=self.rounds,
+            per_round=self.drawn,
+            exposures=self.exposures,
+            earlier=self.continues or (),
+        )
+
+    def calibrated(self, rule: str) -> Noise:
+        """The noise that a rule of calibration gives for what is claimed."""
+        named = adversary.parse(self.adversary)
+        epsilon = (
+            self.training_epsilon if rule == "exact" else self.epsilon
+        )  # the paper's rule knows no reserve
+        return calibration.calibrate(rule, self.release(), epsilon, self.delta, named)
+
+    @property
+    def training_epsilon(self) -> float:
+        """What the noise is made for: the claim, less what is kept for scores."""
+        return calibration.training_share(self.epsilon, self.delta, self.reserve)
+
+    def epsilons(self, release: Release, noise: Noise, secure: SecureSums | None) -> dict[str, float]:
+        """epsilon against each adversary of what is released with this noise."""
+        return self._worth(Outcome(release, noise, secure))
+
+    def _worth(self, outcome: Outcome) -> dict[str, float]:
+        return {
+            each.key: outcome.epsilon(each, self.delta) if each.among(self.clients) else math.inf
+            for each in self.adversaries()
+        }
 
     def noise_scales(self) -> Noise:
         """sigma of each upload and of the broadcast; zero when the noise is switched off."""
@@ -168,27 +177,90 @@ class Plan(BaseModel):
     def _noise(self) -> Noise:
         if not self.noise:
             return Noise(np.zeros(self.clients), 0.0)
-        return self._calibrated(self.calibration)
+        secure = self.secure_sums()
+        if secure is not None:
+            return aggregation.noise_of(self, secure)
+        return self.calibrated(self.calibration)
 
-    def guarantees(self) -> dict[str, float]:
-        """epsilon at this plan's delta against each adversary; infinite where nothing holds."""
-        return self._epsilons(self.release(), self.noise_scales())
+    def secure_sums(self) -> SecureSums | None:
+        """What the sums of secure aggregation hold and cost; None under plain aggregation."""
+        return self._secure
 
-    def epsilon_after(self, rounds_done: int) -> float:
-        """epsilon spent against this plan's adversary once so many rounds are over."""
+    @cached_property
+    def _secure(self) -> SecureSums | None:
+        return aggregation.sums_of(self) if self.aggregation == aggregation.SECURE else None
+
+    def with_fields(self, **changes: Any) -> Plan:
+        """The same plan with some fields changed; all the others count as given."""
+        return Plan(**{**self.model_dump(), **changes})
+
+    def gives(self, name: str) -> bool:
+        """Whether a field was given, and not left to its default or to what follows from others."""
+        return name in self._given
+
+    def with_facts(self, **facts: Any) -> Plan:
+        """The plan for data of which these facts are known: what was given stays, what was left out follows from them."""
+        if all(name in self._given or getattr(self, name) == fact for name, fact in facts.items()):
+            return self
+        return Plan(**facts | {name: getattr(self, name) for name in self._given})
+
+    def adversaries(self) -> list[Adversary]:
+        """Those this plan says its worth against: the standard ones, and its own."""
+        return list(dict.fromkeys([*adversary.standard(), adversary.parse(self.adversary)]))
+
+    def guarantees(
+        self,
+        rounds: Sequence[AnsweredRound] | None = None,
+        evaluation: Evaluation | None = None,
+        sensitivity: Sensitivity | None = None,
+    ) -> dict[str, float]:
+        """epsilon at this plan's delta against each adversary; infinite where nothing holds.
+
+        `rounds`: those of a federation as they were, in place of the plan's; `evaluation`: scores that clients released
+        besides; `sensitivity`: another one than the plan's, such as what clipping alone gives.
+        """
+        (release, secure), noise = self._released(evaluation), self.noise_scales()
+        if sensitivity is not None:
+            release = dataclasses.replace(release, sensitivity=sensitivity)
+        return self._worth(Outcome(release, noise, secure, rounds))
+
+    def _released(
+        self, evaluation: Evaluation | None, done: int | None = None
+    ) -> tuple[Release, SecureSums | None]:
+        """What leaves, scores of an evaluation included; `done`: those up to this round."""
+        return (self.release(), self.secure_sums()) if evaluation is None else evaluation.beside(self, done)
+
+    def epsilon_after(self, rounds_done: int, evaluation: Evaluation | None = None) -> float:
+        """epsilon spent against this plan's adversary once so many rounds are over, and the scores up to then."""
+        (release, secure), named = self._released(evaluation, rounds_done), adversary.parse(self.adversary)
         if rounds_done == 0:
-            return 0.0
-        so_far = dataclasses.replace(
-            self.release(), rounds=rounds_done, exposures=min(self.exposures, rounds_done)
-        )
-        return accounting.epsilon_spent(
-            so_far, self.noise_scales(), adversary.parse(self.adversary), self.delta
-        )
+            return gdp_epsilon(math.sqrt(release.before(named.name)), self.delta)
+        if secure is not None:
+            return secure.epsilon(named, self.delta, rounds_done)
+        so_far = dataclasses.replace(release, rounds=rounds_done, exposures=min(self.exposures, rounds_done))
+        return accounting.epsilon_spent(so_far, self.noise_scales(), named, self.delta)
 
-    def training(self, task: str = "classification") -> Training:
-        """What one client does in one round."""
+    @property
+    def largest_weight(self) -> float:
+        """The largest public class weight, which G and the constants of a loss are multiplied by."""
+        return class_weights.largest(class_weights.parse(self.class_weights or "").values())
+
+    @property
+    def weighted_classes(self) -> tuple[str, ...]:
+        """The classes that have a weight of their own, for those who need a plan's numbers and know no other classes."""
+        return tuple(class_weights.parse(self.class_weights or ""))
+
+    def loss_of(self, task: str | None) -> str:
+        """What one record's loss is called: the plan's own, or the task's."""
+        return self.loss or LOSSES[task or CLASSIFICATION]
+
+    def training(self, task: str | None = None, classes: Sequence[str] = ()) -> Training:
+        """What one client does in one round; `classes` are their names in the order of the model's answers."""
         from nbafl.protocol.training import Training
 
+        if self.task is not None and task is not None and task != self.task:
+            raise UsageError("task", self.task, f"{task}, as the data say")
+        weights = self.class_weights
         return Training(
             rule=self.sensitivity,
             steps=self.local_steps,
@@ -199,79 +271,73 @@ class Plan(BaseModel):
             record_clip=self.record_clip,
             tolerance=self.tolerance,
             feature_norm=self.feature_norm,
-            loss="squared" if task == "regression" else "cross_entropy",
+            loss=self.loss_of(task or self.task),
+            class_weights=None if weights is None else class_weights.in_order(weights, classes),
         )
 
-    def job(self, task: str = "classification") -> Job:
+    def job(self, task: str | None = None, classes: Sequence[str] = ()) -> Job:
         """This plan as the plain numbers a simulation needs."""
         from nbafl.simulation.job import Job
 
-        noise = self.noise_scales()
+        noise, secure = self.noise_scales(), self.secure_sums()
         return Job(
-            training=self.training(task),
+            training=self.training(task, classes),
             rounds=self.rounds,
             per_round=self.drawn,
-            sigma_uplink=_scalar_or_tuple(noise.sigma_uplink),
+            sigma_uplink=plan_summary.scalar_or_tuple(noise.sigma_uplink),
             sigma_downlink=noise.sigma_downlink,
             weights=self.weighting,
             server_momentum=self.server_momentum,
+            server_optimiser=self.server_optimiser,
+            server_lr=self.server_lr,
+            server_average=self.server_average,
             seed=self.seed,
             eval_every=self.eval_every,
+            grid=None if secure is None else secure.grid.numbers,
+            rounds_before=sum(each.rounds for each in self.continues or ()),
         )
 
     def summary(self) -> dict[str, Any]:
         """The plan's answers as `nbafl plan --json` prints them."""
-        release, noise = self.release(), self.noise_scales()
-        sensitivity_of = release.sensitivity
-        return {
-            "sensitivity": {
-                "uplink": float(sensitivity_of.uplink.max()),
-                "downlink": release.downlink,
-            },
-            "noise": noise_summary(noise, release),
-            "claimed": {
-                "epsilon": self.epsilon if self.noise else None,
-                "delta": self.delta,
-                "adversary": self.adversary,
-                "unit": sensitivity_of.unit,
-                "adjacency": self.adjacency,
-            },
-            "paper_requirement": _finite(accounting.paper_requirement(release, noise, self.delta)),
-            "guarantee": self._with_delta(self._epsilons(release, noise)),
-            "conditional": sensitivity_of.conditional,
-            "unconditional": self._with_delta(self._epsilons(self._unconditional_release(), noise)),
-            "assumptions": self.assumptions(),
-            "warnings": self.warnings(),
-            "bound": {
-                "printed": None,
-                "repaired": None,
-                "reason": dict.fromkeys(("printed", "repaired"), UNASKED),
-            },
-            "best": {"printed": None, "repaired": None, "empirical": None},
-        }
+        return plan_summary.summary(self)
 
     def paper_rule(self) -> dict[str, Any]:
         """What the paper's printed rule would have given at this plan's epsilon: its noise and its real worth."""
-        release, noise = self.release(), self._calibrated("paper")
-        return {
-            "noise": noise_summary(noise, release),
-            "guarantee": self._with_delta(self._epsilons(release, noise)),
-        }
+        return plan_summary.paper_rule(self)
 
-    def statement(self, model_digest: str, model_parameters: int) -> Statement:
+    def statement(
+        self,
+        model_digest: str,
+        model_parameters: int,
+        *,
+        frozen_parameters: int = 0,
+        simulated: bool = True,
+        read_from_data: tuple[str, ...] = (),
+        rounds: Sequence[AnsweredRound] | None = None,
+        evaluation: Evaluation | None = None,
+    ) -> Statement:
         """The privacy statement of a run of this plan that ended in the model with this sha256."""
+        release, secure = self._released(evaluation)
+        guarantee = self.guarantees(rounds, evaluation)
         return Statement(
-            release=self.release(),
+            release=release,
             noise=self.noise_scales(),
             epsilon=self.epsilon if self.noise else None,
             delta=self.delta,
             adversary=adversary.parse(self.adversary),
             calibration=self.calibration,
-            guarantee=self.guarantees(),
+            guarantee=guarantee,
             assumptions=tuple(self.assumptions()),
             plan_digest=self.digest(),
             model_digest=model_digest,
             model_parameters=model_parameters,
+            frozen_parameters=frozen_parameters,
+            simulated=simulated,
+            read_from_data=read_from_data,
+            rounds=None if rounds is None else tuple(rounds),
+            secure=secure,
+            evaluation=None if evaluation is None else evaluation.statement(self, guarantee),
+            remarks=tuple(caveats.about_training(self)),
         )
 
     def assumptions(self) -> list[str]:
@@ -287,154 +353,33 @@ class Plan(BaseModel):
     @classmethod
     def from_toml(cls, path: str | Path) -> Plan:
         """Read a plan; unknown keys and impossible values are refused."""
-        return cls(**read_toml(path))
+        content, defaults = plan_file.read(path)
+        return cls(**{**defaults, **content})
 
     def to_toml(self) -> str:
         """The plan as TOML, each field under a comment that says what it is."""
-        lines = ["# An nbafl plan. Use it with: nbafl run --config FILE", ""]
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            lines.append(f"# {field.description}")
-            lines.append(f"# {name} is unset" if value is None else f"{name} = {_toml_value(value)}")
-        return "\n".join(lines) + "\n"
+        return plan_file.written(self)
 
     def digest(self) -> str:
-        """sha256 of the plan's fields in a canonical order: what client and server agree on."""
-        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        """sha256 of what is promised and done to the data, which client and server agree on; not of how it is computed."""
+        promised = {name for name, field in fields.table().items() if field.entry.promise}
+        if not self.secure_sums():
+            promised -= aggregation.FIELDS
+        if not self.reserve:
+            promised -= {"reserve"}
+        return digest_of(self.model_dump(mode="json", include=promised))
 
-    # --- inside ---------------------------------------------------------------------------------------------
+    def legacy_digest(self) -> str | None:
+        """What 0.1.0 called this plan; None where it says something that 0.1.0 did not know."""
+        later = {name: field.default for name, field in fields.table().items() if name not in FIRST_RELEASE}
+        if any(getattr(self, name) != default for name, default in later.items()):
+            return None
+        return digest_of(self.model_dump(mode="json", include=set(FIRST_RELEASE)))
 
-    def _release(self, sensitivity_of: Sensitivity) -> Release:
-        return Release(
-            sensitivity=sensitivity_of,
-            weights=self.client_weights,
-            rounds=self.rounds,
-            per_round=self.drawn,
-            exposures=self.exposures,
-        )
-
-    def _unconditional_release(self) -> Release:
-        if self.sensitivity == "paper":
-            return self._release(sensitivity.unconditional(self.clip, self.client_sizes))
-        return self.release()
-
-    def _calibrated(self, rule: str) -> Noise:
-        named = adversary.parse(self.adversary)
-        return calibration.calibrate(rule, self.release(), self.epsilon, self.delta, named)
-
-    def _epsilons(self, release: Release, noise: Noise) -> dict[str, float]:
-        named = {each.name: each for each in adversary.STANDARD}
-        chosen = adversary.parse(self.adversary)
-        named.setdefault(chosen.name, chosen)
-        return {
-            name.replace("-", "_"): accounting.epsilon_spent(release, noise, each, self.delta)
-            for name, each in named.items()
-        }
-
-    def _with_delta(self, epsilons: Mapping[str, float]) -> dict[str, dict[str, float | None]]:
-        return {name: {"epsilon": value, "delta": self.delta} for name, value in _finite(epsilons).items()}
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """The fields of a plan file, not yet checked against each other."""
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise DataError(f"config file {str(path)!r} does not exist.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"config file {str(path)!r} is not valid TOML: {error}.") from None
-    except OSError as error:
-        raise DataError(f"config file {str(path)!r} cannot be read: {error.strerror}.") from None
-
-
-def noise_summary(noise: Noise, release: Release) -> dict[str, Any]:
-    """The three noise scales; sigma_uplink is a list only where clients differ."""
-    uplink = _scalar_or_tuple(noise.sigma_uplink)
-    return {
-        "sigma_uplink": list(uplink) if isinstance(uplink, tuple) else uplink,
-        "sigma_downlink": noise.sigma_downlink,
-        "sigma_aggregate": noise.aggregate(release),
-    }
-
-
-def _with_dependent_defaults(fields: dict[str, Any]) -> dict[str, Any]:
-    """One default depends on another field: `gradient` is defined for exactly one local step."""
-    if fields.get("sensitivity") == "gradient":
-        fields = {"local_steps": 1, **fields}
-    sizes = fields.get("sizes")
-    if isinstance(sizes, (list, tuple)) and sizes:
-        fields = {"clients": len(sizes), **fields}
-    return fields
-
-
-def _check_counts(plan: Plan) -> None:
-    if plan.drawn > plan.clients:
-        raise UsageError("per_round", plan.per_round, f"at most clients ({plan.clients})")
-    if plan.exposures > plan.rounds:
-        raise UsageError("exposures", plan.exposures, f"at most rounds ({plan.rounds})")
-    if plan.sizes is None:
-        return
-    if len(plan.sizes) != plan.clients:
-        raise UsageError("sizes", f"{len(plan.sizes)} numbers", f"one number per client ({plan.clients})")
-    smallest = min(plan.sizes)
-    if smallest < 1:
-        raise UsageError("sizes", smallest, "at least 1 record for each client")
-
-
-def _gradient_sensitivity(plan: Plan) -> Sensitivity:
-    if plan.local_steps != 1:
-        raise UsageError(
-            "local_steps",
-            plan.local_steps,
-            "1 under sensitivity gradient (several un-noised steps have no bound)",
-        )
-    if plan.batch is not None:
-        raise UsageError(
-            "batch", plan.batch, "unset under sensitivity gradient (the step averages all records)"
-        )
-    return sensitivity.gradient(plan.record_clip, plan.client_sizes, plan.lr)
-
-
-def _proximal_sensitivity(plan: Plan) -> Sensitivity:
-    if plan.model not in PROVEN_CONVEX_MODELS:
-        raise UsageError(
-            "model", plan.model, "softmax under sensitivity proximal (it needs a convex, Lipschitz loss)"
-        )
-    if plan.feature_norm is None:
-        raise UsageError(
-            "feature_norm", None, "given under sensitivity proximal (unbounded features have no bound)"
-        )
-    if plan.batch is not None:
-        raise UsageError(
-            "batch", plan.batch, "unset under sensitivity proximal (the bound is for full batches)"
-        )
-    lipschitz, smoothness = sensitivity.softmax_constants(plan.feature_norm)
-    steps = None if plan.tolerance is not None else plan.local_steps
-    return sensitivity.proximal(
-        plan.clip,
-        plan.client_sizes,
-        lipschitz=lipschitz,
-        mu=plan.mu,
-        tolerance=plan.tolerance,
-        steps=steps,
-        lr=plan.lr if steps else None,
-        smoothness=smoothness if steps else None,
-    )
-
-
-def _scalar_or_tuple(values: np.ndarray) -> float | tuple[float, ...]:
-    first = float(values[0])
-    return first if bool(np.all(values == values[0])) else tuple(float(value) for value in values)
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
-def _toml_value(value: object) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    def digests(self) -> tuple[str, ...]:
+        """Every name this plan has had, the present one first."""
+        legacy = self.legacy_digest()
+        return (self.digest(),) if legacy is None else (self.digest(), legacy)
 
 
 def _as_usage_error(error: ValidationError) -> UsageError:
@@ -444,4 +389,7 @@ def _as_usage_error(error: ValidationError) -> UsageError:
     if first["type"] == "extra_forbidden":
         return UsageError("a plan's field", field, "one of " + ", ".join(Plan.model_fields))
     allowed = first["msg"].removeprefix("Input should be ").removeprefix("a ")
+    allowed = allowed.replace("less than or equal to", "at most").replace(
+        "greater than or equal to", "at least"
+    )
     return UsageError(field, first["input"], allowed)
