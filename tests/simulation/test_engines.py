@@ -1,4 +1,4 @@
-"""All engines compute the same round: each is held against protocol.train_locally, one client at a time."""
+"""All engines compute the same round: each is held against rules.upload, one client at a time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nbafl.data.federation import Federation
-from nbafl.protocol import Training, client_batches, flatten, train_locally
+from nbafl.protocol import Training, client_batches, flatten
 from nbafl.protocol import draw as draw_participants
-from nbafl.simulation import Job, Simulator, build, vmap
-from nbafl.simulation.features import DenseBlock, DenseFeatures, SparseBlock, SparseFeatures
-from nbafl.simulation.graphed import GraphedDualEngine, Recordings
+from nbafl.rules import upload
+from nbafl.simulation import Job, Simulator, build
+from nbafl.simulation.device_data.features import DenseBlock, DenseFeatures, SparseBlock, SparseFeatures
+from nbafl.simulation.engines import vmap
+from nbafl.simulation.engines.graphed import GraphedDualEngine, Recordings
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 
@@ -50,7 +52,7 @@ def reference(federation: Federation, model: nn.Module, job: Job, clients: np.nd
         x, y = federation.client(int(client))
         order = client_batches(job.seed, 1, int(client), len(y), job.training)
         target = torch.as_tensor(y).to(start.dtype) if job.training.loss == "squared" else torch.as_tensor(y)
-        total += weight * train_locally(
+        total += weight * upload(
             model, torch.as_tensor(x).to(start.dtype), target, start, job.training, order
         )
     return total
@@ -97,7 +99,7 @@ def rounds(draw: st.DrawFn) -> dict:
     }
 
 
-@pytest.mark.parametrize("engine", ["dual", "plain", "vmap"])
+@pytest.mark.parametrize("engine", ["dual", "plain", "clients", "vmap"])
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(setup=rounds())
 def test_an_engine_equals_the_reference_path(engine: str, setup: dict) -> None:
@@ -182,7 +184,7 @@ def test_a_model_in_disguise_is_trained_as_what_it_is(kind: str, rule: str) -> N
     federation = random_federation(np.random.default_rng(1), [7], "classification", 0.5)
     job = Job(Training(rule=rule, steps=1, lr=0.5, mu=0.0, clip=1e6, record_clip=1e6), rounds=1)
     run = Simulator(federation, model, job, "cpu")
-    assert run.engine.name == ("vmap" if rule == "paper" else "one-step")
+    assert run.engine.name == ("clients" if rule == "paper" else "one-step")
     run.step()
     x, y = (torch.as_tensor(part) for part in federation.client(0))
     loss = nn.functional.cross_entropy(model(x), y)
@@ -225,13 +227,11 @@ def test_the_recorded_engine_does_what_the_dual_engine_does(per_round: int | Non
     job = Job(Training(steps=4, batch=batch, clip=9.45), rounds=3, per_round=per_round, sigma_uplink=0.01)
     model = build("mlp", federation.shape, 10, 3)
     plain, recorded = (Simulator(federation, model, job, "cpu", "dual") for _ in range(2))
-    engine = plain.engine
-    recorded.engine = GraphedDualEngine(
-        engine.network, engine.roster, engine.crew, engine.training, engine.seed, engine.exact_norms
-    )
-    recorded.engine.recordings = Recordings()
+    recordings = Recordings()
+    recorded.engine = GraphedDualEngine(recorded.engine, recordings)
     for _ in range(3):
         plain.step()
         recorded.step()
     close(recorded.vector, plain.vector, 1e-5)
-    assert all(recorded.engine.recordings._held.values())
+    assert recordings._held
+    assert all(recordings._held.values())

@@ -11,12 +11,13 @@ from torch import nn
 
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
-from nbafl.protocol import Training, aggregate, flatten, upload
-from nbafl.simulation.crew import Crew
+from nbafl.protocol import Training, aggregate, flatten
+from nbafl.rules import upload
+from nbafl.simulation.cores import Cores
+from nbafl.simulation.device_data.records import Records
+from nbafl.simulation.engines.one_step import OneStepEngine
 from nbafl.simulation.job import Job
 from nbafl.simulation.models import build
-from nbafl.simulation.one_step import OneStepEngine
-from nbafl.simulation.records import Records
 from nbafl.simulation.simulator import Simulator
 
 
@@ -54,8 +55,8 @@ def test_a_round_is_the_average_of_what_each_client_uploads(
     weights = np.asarray(sizes, dtype=float)[clients]
     weights /= weights.sum()
     records = Records(data, torch.device("cpu"), torch.float32)
-    for crew in (None, Crew(2)):
-        engine = OneStepEngine(records, model, training, seed=0, crew=crew)
+    for cores in (None, Cores(2)):
+        engine = OneStepEngine(records, model, training, seed=0, cores=cores)
         found = engine.round(flatten(model), np.array(clients), weights, 1)
         assert torch.allclose(found.vector, one_by_one(data, model, training, clients, weights), atol=1e-6)
         assert 0 < float(found.clipped) <= len(clients)

@@ -9,11 +9,12 @@ from torch import nn
 
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
-from nbafl.protocol import Training, aggregate, flatten, upload
-from nbafl.simulation import solve
+from nbafl.protocol import Training, aggregate, flatten
+from nbafl.rules import upload
+from nbafl.simulation.device_data.records import Records
+from nbafl.simulation.engines import solve
 from nbafl.simulation.job import Job
 from nbafl.simulation.models import build
-from nbafl.simulation.records import Records
 from nbafl.simulation.simulator import Simulator
 
 

@@ -11,7 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nbafl.errors import UsageError
 from nbafl.protocol import Training
-from nbafl.simulation import Simulator, build, choice, features, gram
+from nbafl.simulation import Simulator, build
+from nbafl.simulation.device_data import features
+from nbafl.simulation.engines import choice, gram
 from nbafl.simulation.workloads import WORKLOADS, Workload, find, flops, measure, used_inputs, work_of
 
 TINY = Workload("tiny", "a few digits", 6, 40, None, "mlp", Training(steps=3, clip=1e6), 2, 4, 2)
@@ -63,7 +65,7 @@ def test_the_work_counts_what_is_really_multiplied(
     run = Simulator(federation, model, workload.job(), "cpu", engine, measure=(), threads=1)
     if per_round:  # Gram matrices are no part of a round: everyone's are at hand
         monkeypatch.setattr(gram, "WORTH_KEEPING", 0)
-        run.setting.roster._grams.of(np.arange(12))
+        run.shared.fast.roster._grams.of(np.arange(12))
     else:
         run.step()
     made, bags = [], features._bags

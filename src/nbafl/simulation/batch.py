@@ -2,7 +2,7 @@
 
 On a CPU every core works through runs of its own, so that no core ever waits for another inside a round; runs over the
 same federation share its records, sparse features and Gram matrices. A run's result does not depend on the number of
-threads (see `crew`), which is why batched runs equal single runs bit for bit.
+threads (see `cores`), which is why batched runs equal single runs bit for bit.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from nbafl.errors import UsageError
-from nbafl.simulation.crew import cores
+from nbafl.simulation.cores import cores
+from nbafl.simulation.device_data.records import Data, Records
+from nbafl.simulation.device_data.shared import SharedData
 from nbafl.simulation.job import Job
-from nbafl.simulation.metrics import RoundMetrics
-from nbafl.simulation.records import Data, Records
-from nbafl.simulation.setting import Setting
+from nbafl.simulation.scoring.metrics import RoundMetrics
 from nbafl.simulation.simulator import MEASURES, Simulator, pick_device
 
 Thing = TypeVar("Thing")
@@ -75,14 +75,14 @@ def _per_job(field: str, given: Thing | Sequence[Thing], count: int) -> list[Thi
     return list(given)
 
 
-def _settings(data: list[Data], models: list[nn.Module], device: torch.device) -> list[Setting]:
-    """One setting per federation and kind of model, shared by the jobs that agree on both."""
-    made: dict[tuple[int, str, torch.dtype], Setting] = {}
+def _settings(data: list[Data], models: list[nn.Module], device: torch.device) -> list[SharedData]:
+    """One SharedData per federation and kind of model, shared by the jobs that agree on both."""
+    made: dict[tuple[int, str, torch.dtype], SharedData] = {}
     settings = []
     for federation, model in zip(data, models, strict=True):
         dtype = next(model.parameters()).dtype
         key = (id(federation), repr(model), dtype)
         if key not in made:
-            made[key] = Setting.of(Records(federation, device, dtype), model)
+            made[key] = SharedData.of(Records(federation, device, dtype), model)
         settings.append(made[key])
     return settings

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nbafl.errors import UsageError
-from nbafl.protocol import Training
+from nbafl.protocol import ServerSteps, Training
 
 WEIGHTS = ("records", "uniform")
 
@@ -28,9 +28,17 @@ class Job:
     weights: str = "records"
     """p_i in proportion to |D_i| (`records`) or equal (`uniform`), over the participants of the round."""
     server_momentum: float = 0.0
+    server_optimiser: str = "sgd"
+    server_lr: float | None = None
+    server_average: int = 1
     seed: int = 0
     eval_every: int = 1
     """Evaluate after every so many rounds; the last round is always evaluated."""
+    grid: tuple[float, float, int] | None = None
+    """Secure aggregation's (step, spread of each client's noise, bits of a word): rounds are sums of integers then."""
+
+    rounds_before: int = 0
+    """Rounds of the runs this one goes on with: draws and noise of round t are those of round t + rounds_before."""
 
     def __post_init__(self) -> None:
         if isinstance(self.sigma_uplink, (list, np.ndarray)):
@@ -43,11 +51,17 @@ class Job:
             raise UsageError("eval_every", self.eval_every, "at least 1")
         if self.weights not in WEIGHTS:
             raise UsageError("weights", self.weights, "one of " + ", ".join(WEIGHTS))
-        if not 0 <= self.server_momentum < 1:
-            raise UsageError("server_momentum", self.server_momentum, "at least 0 and below 1")
+        _ = self.server  # refuses what it cannot do
         for sigma in np.atleast_1d(self.sigma_uplink):
             _scale("sigma_uplink", float(sigma))
         _scale("sigma_downlink", self.sigma_downlink)
+
+    @property
+    def server(self) -> ServerSteps:
+        """What the server does with a round's noisy average."""
+        return ServerSteps(
+            self.server_optimiser, self.server_momentum, self.server_lr, self.server_average, self.rounds
+        )
 
     def evaluated(self, round: int) -> bool:
         """Whether the model broadcast after this round (1..T) is evaluated."""

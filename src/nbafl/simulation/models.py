@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from nbafl.errors import UsageError
-from nbafl.protocol import stream_key
+from nbafl.protocol.independence import told
+from nbafl.protocol.randomness import layer_draws
 
 HIDDEN = 256
 ALLOWED = "mlp, softmax, or package.module:factory"
@@ -21,26 +22,30 @@ ALLOWED = "mlp, softmax, or package.module:factory"
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 
 
-def build(model: str | Factory, shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
-    """A freshly initialised model for records of the given shape; the same seed gives the same weights."""
+def build(
+    model: str | Factory, shape: tuple[int, ...], outputs: int, seed: int, tokens: bool = False
+) -> nn.Module:
+    """A freshly initialised model for records of the given shape (whole numbers where they are `tokens`).
+
+    The same seed gives the same weights.
+    """
     name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
     factory = _named(model) if isinstance(model, str) else model
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_key(seed, 0, "model"))
+    with layer_draws(seed, 0, "model", torch.device("cpu")):
         try:
             made = factory(tuple(shape), outputs)
         except Exception as error:  # whatever a user's own code may raise
             allowed = (
-                f"a factory that takes (input shape, number of outputs); calling it failed: {_told(error)}"
+                f"a factory that takes (input shape, number of outputs); calling it failed: {told(error)}"
             )
             raise UsageError("model", name, allowed) from error
         if not isinstance(made, nn.Module):
             raise UsageError("model", name, "a factory that returns a torch.nn.Module")
-        check(made, name, shape, outputs)
+        check(made, name, shape, outputs, tokens)
     return made
 
 
-def check(model: nn.Module, name: str, shape: tuple[int, ...], outputs: int) -> None:
+def check(model: nn.Module, name: str, shape: tuple[int, ...], outputs: int, tokens: bool = False) -> None:
     """Refuse a model that has nothing to train or does not answer such records with so many numbers each."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
@@ -50,22 +55,17 @@ def check(model: nn.Module, name: str, shape: tuple[int, ...], outputs: int) -> 
     was_training = model.training
     try:
         with torch.no_grad():
-            output = model.eval()(torch.zeros((2, *shape), dtype=first.dtype, device=first.device))
+            kind = torch.int64 if tokens else first.dtype
+            output = model.eval()(torch.zeros((2, *shape), dtype=kind, device=first.device))
     except Exception as error:  # whatever a user's own layers may raise
         raise UsageError(
-            "model", name, f"one that answers with {answer}; it failed: {_told(error)}"
+            "model", name, f"one that answers with {answer}; it failed: {told(error)}"
         ) from error
     finally:
         model.train(was_training)
     found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
     if found != (2, outputs):
         raise UsageError("model", name, f"one that answers with {answer}; two records gave {found}")
-
-
-def _told(error: Exception) -> str:
-    """An exception of somebody else's code as the end of a sentence."""
-    first = str(error).strip().splitlines()[:1]
-    return f"{type(error).__name__} ({first[0].rstrip('.')})" if first else type(error).__name__
 
 
 def mlp(shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -75,7 +75,7 @@ def mlp(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def softmax(shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """Softmax regression (linear regression where the task is one); starts at zero, the problem being convex."""
+    """Softmax regression (logistic or linear with one output); starts at zero, the problem being convex."""
     layer = nn.Linear(math.prod(shape), outputs)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -93,4 +93,4 @@ def _named(name: str) -> Factory:
     try:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # importing runs a user's own code
-        raise UsageError("model", name, f"{ALLOWED}; importing it failed: {_told(error)}") from error
+        raise UsageError("model", name, f"{ALLOWED}; importing it failed: {told(error)}") from error

@@ -24,7 +24,7 @@ import torch
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
 from nbafl.protocol import Training
-from nbafl.simulation.features import SparseFeatures
+from nbafl.simulation.device_data.features import SparseFeatures
 from nbafl.simulation.job import Job
 from nbafl.simulation.models import build
 from nbafl.simulation.simulator import Simulator, precision
@@ -125,7 +125,7 @@ class Measurement:
 def find(name: str) -> Workload:
     """A workload by its name."""
     if name.upper() not in WORKLOADS:
-        raise UsageError("workload", name, "one of " + ", ".join(WORKLOADS))
+        raise UsageError("workload", name, "one of " + ", ".join([*WORKLOADS, "W5", "W6"]))
     return WORKLOADS[name.upper()]
 
 
@@ -142,7 +142,7 @@ def measure(
     for _ in range(workload.warm - 1):
         simulator.step()
     seconds, rates, sparse_rates, accuracy = [], [], [], None
-    features = simulator.setting.features
+    features = simulator.shared.features
     for number in range(workload.rounds):
         if number % max(1, workload.rounds // 5) == 0:
             with precision(tf32):
@@ -209,7 +209,7 @@ def flops(workload: Workload, engine: str, federation: Federation) -> float:
 
 def work_of(workload: Workload, simulator: Simulator) -> Work:
     """What the chosen engine multiplies: the non-zero entries where it skips zeros, everything elsewhere."""
-    federation, features = simulator.data, simulator.setting.features
+    federation, features = simulator.data, simulator.shared.features
     assert isinstance(federation, Federation)
     count = products(workload, simulator.engine.name, federation)
     if not isinstance(features, SparseFeatures):

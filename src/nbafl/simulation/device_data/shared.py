@@ -9,11 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nbafl.simulation.blocks import Roster
-from nbafl.simulation.features import SPARSE_BELOW, Block, DenseFeatures, Features, SparseFeatures, density
-from nbafl.simulation.graphed import Recordings
-from nbafl.simulation.network import Layer, Network
-from nbafl.simulation.records import Records, Rows, distinct
+from nbafl.simulation.device_data.features import (
+    SPARSE_BELOW,
+    Block,
+    DenseFeatures,
+    Features,
+    SparseFeatures,
+    density,
+)
+from nbafl.simulation.device_data.records import Records, Rows, distinct
+from nbafl.simulation.device_data.teams import Roster
+from nbafl.simulation.engines.graphed import Recordings
+from nbafl.simulation.engines.network import Layer, Network
 
 TEAM_BYTES = {"cpu": 2**21, "cuda": 2**31}
 """Size of one team's pre-activations: on a CPU a handful of such arrays share a core's cache."""
@@ -29,27 +36,38 @@ clients do not share records: those of a population would be copied again and ag
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Shared by the runs of a batch; `network` and what follows it are None for models that are no Network."""
+class NetworkData:
+    """What the fast engines need beside the records."""
 
-    records: Records
-    network: Network | None
-    roster: Roster | None
+    network: Network
+    roster: Roster
     price: float
     """What a product with the features costs, relative to the dense product."""
     test: list[tuple[Block, Tensor]]
     """The test set in pieces: features and targets (1, rows); multiplied with full tables."""
+
+
+@dataclass(frozen=True)
+class SharedData:
+    """Shared by the runs of a batch; `fast` is None for models that are no Network."""
+
+    records: Records
+    fast: NetworkData | None
     recordings: Recordings = field(default_factory=Recordings)
 
     @property
     def features(self) -> Features | None:
-        return None if self.roster is None else self.roster.features
+        return None if self.fast is None else self.fast.roster.features
 
     @classmethod
-    def of(cls, records: Records, model: nn.Module) -> Setting:
-        network = Network.of(model, records.data.shape)
+    def of(cls, records: Records, model: nn.Module) -> SharedData:
+        exact = records.dtype in (
+            torch.float32,
+            torch.float64,
+        )  # half precision goes through the model itself
+        network = Network.of(model, records.data.shape) if exact and records.x.is_floating_point() else None
         if network is None:
-            return cls(records, None, None, 1.0, [])
+            return cls(records, None)
         kind, matrix = records.device.type, records.x.flatten(1)
         held = distinct(records.sizes).mean() * records.data.clients
         kept = held <= min(KEPT_RECORDS, len(matrix))
@@ -68,7 +86,7 @@ class Setting:
             limit = min(limit, GATHERED_BYTES // (matrix.shape[1] * matrix.element_size()))
         roster = Roster(records, features, max(32, limit))
         price = share * SPARSE_PRICE if sparse else 1.0
-        return cls(records, network, roster, price, _test(records, network.first, sparse))
+        return cls(records, NetworkData(network, roster, price, _test(records, network.first, sparse)))
 
 
 def _test(records: Records, layer: Layer, sparse: bool) -> list[tuple[Block, Tensor]]:

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nbafl.protocol import Training, batches, clip_factor
-from nbafl.simulation.blocks import Members, Roster
-from nbafl.simulation.crew import Crew, lanes
-from nbafl.simulation.engine import Aggregate, Part, Start, combine
-from nbafl.simulation.network import Network
-from nbafl.simulation.scoring import Ahead
-from nbafl.simulation.tail import Scratch, Tail
+from nbafl.simulation.cores import Cores
+from nbafl.simulation.device_data.teams import Members, Roster, team_lanes
+from nbafl.simulation.engines.backward import Scratch, Tail
+from nbafl.simulation.engines.base import Aggregate, Part, Start, clips_weights, combine
+from nbafl.simulation.engines.network import Network
+from nbafl.simulation.scoring.evaluators import Ahead
 
 CERTAIN = 1 - 1e-5
 """A bound must stay below this part of C before clipping is ruled out, to be safe from rounding."""
@@ -46,19 +47,20 @@ class Trained:
 class DualEngine:
     """Trains networks whose clients have few records."""
 
-    name = "dual"
+    name, lanes = "dual", True
 
     def __init__(
         self,
         network: Network,
         roster: Roster,
-        crew: Crew,
+        cores: Cores,
         training: Training,
         seed: int,
         exact_norms: bool,
     ) -> None:
-        self.network, self.roster, self.crew = network, roster, crew
+        self.network, self.roster, self.cores = network, roster, cores
         self.training, self.seed, self.exact_norms = training, seed, exact_norms
+        self._weights_clipped = clips_weights(training)
         self.ahead = Ahead()
         overshoot = training.lr * training.mu > 1  # then the proximal term can take a client further out
         waits = (
@@ -80,10 +82,10 @@ class DualEngine:
         def work(numbers: range) -> Part:
             scratch = Scratch(start.table)
             parts = (self._team(teams[n], n, start, shares, order, scratch) for n in numbers)
-            return sum(parts, start=next(parts))
+            return reduce(Part.absorb, parts)
 
-        parts = self.crew.map(work, lanes(len(teams)))
-        return combine(parts, start, self.network, self.roster.features, self.training.rule, len(shares))
+        total = self.cores.sum(work, team_lanes(teams), Part.absorb)
+        return combine(total, start, self.network, self.roster.features, self._weights_clipped, len(shares))
 
     def _order(self, clients: np.ndarray, round: int) -> Tensor | None:
         """Minibatches of all participants; None where the full batch is everyone's."""
@@ -130,7 +132,7 @@ class DualEngine:
                 torch.baddbmm(z0, team.gram, a, out=z)
                 if step == training.steps - 1 and self._certify:
                     inner = self._inner(a, z0, z)
-            dz = tail.gradient(z, team.target, team.share, training.loss)
+            dz = tail.gradient(z, team.target, team.share, training)
             if step == 0:
                 torch.mul(dz, -training.lr, out=a)
             else:
@@ -157,7 +159,7 @@ class DualEngine:
             if step > 0:
                 torch.index_select(team.gram.view(-1, rows), 0, flat[step], out=some)
                 torch.baddbmm(batch, some.view(clients, -1, rows), a, out=batch)
-            dz = tail.gradient(batch, target[step], share[step], training.loss)
+            dz = tail.gradient(batch, target[step], share[step], training)
             rows_of_a = self._shrink(a).view(-1, units)
             rows_of_a.index_add_(0, flat[step], dz.reshape(-1, units), alpha=-training.lr)
             self._step_later(tail, start)
@@ -181,21 +183,21 @@ class DualEngine:
         tail.later.add_(tail.slope, alpha=-self.training.lr)
 
     def _inner(self, a: Tensor, z0: Tensor, z: Tensor) -> Tensor:
-        """What A adds to |W|^2 (`paper`), or |X'A|^2 itself (`client`); z are the pre-activations with A."""
+        """What A adds to |W|^2 where the weights are clipped, or |X'A|^2 itself; z are the pre-activations with A."""
         own, start = _dot(a, z), _dot(a, z0)
-        return own + start if self.training.rule == "paper" else own - start
+        return own + start if self._weights_clipped else own - start
 
     def _first_square(self, inner: Tensor, start: Start) -> Tensor:
-        return (inner + start.square if self.training.rule == "paper" else inner).clamp(min=0)
+        return (inner + start.square if self._weights_clipped else inner).clamp(min=0)
 
     def _later_square(self, later: Tensor, start: Start) -> Tensor:
-        moved = later if self.training.rule == "paper" else later - start.later
+        moved = later if self._weights_clipped else later - start.later
         return moved.square().sum(1)
 
     def _bound(self, inner: Tensor, travelled: Tensor, later: Tensor, start: Start) -> Tensor:
         """The length before the last stretch plus the stretch; the proximal term never takes a client further out."""
         before = self._first_square(inner, start).sqrt()
-        if self.training.rule == "paper":
+        if self._weights_clipped:
             before = torch.maximum(before, start.square.sqrt())
         return torch.hypot(before + travelled, self._later_square(later, start).sqrt())
 
@@ -206,7 +208,7 @@ class DualEngine:
         if trained.bound is not None and bool((trained.bound <= CERTAIN * self.training.clip).all()):
             return None
         z = torch.baddbmm(z0, team.gram, trained.coefficients, out=scratch("final", *z0.shape))
-        z.add_(z0, alpha=1 if self.training.rule == "paper" else -1)
+        z.add_(z0, alpha=1 if self._weights_clipped else -1)
         inner = _dot(trained.coefficients, z)  # as `_inner`, in one pass less
         return (self._first_square(inner, start) + self._later_square(trained.later, start)).sqrt()
 

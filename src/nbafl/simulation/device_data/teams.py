@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -9,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbafl.simulation.crew import LANES
-from nbafl.simulation.features import Block, Features
-from nbafl.simulation.gram import Grams, kept, reach
-from nbafl.simulation.records import Records, Rows
+from nbafl.simulation.cores import lane_count, lanes
+from nbafl.simulation.device_data.features import Block, Features
+from nbafl.simulation.device_data.records import Records, Rows
+from nbafl.simulation.engines.gram import Grams, kept, reach
 
 WASTE = 1.25
 """A team may be padded to this many times the rows its clients have."""
@@ -24,6 +25,11 @@ class Members(Protocol):
     @property
     def place(self) -> Tensor:
         """Their positions among the round's participants, (B,)."""
+        ...
+
+    @property
+    def records(self) -> int:
+        """How many records they have."""
         ...
 
     @property
@@ -65,6 +71,7 @@ class Team:
     ) -> None:
         self.clients = clients
         self.place = torch.as_tensor(place, device=records.device)
+        self.records = int(records.sizes[clients].sum())
         self._records, self._features, self._grams = records, features, grams
 
     @cached_property
@@ -132,8 +139,9 @@ class Roster:
 def cut(sizes: np.ndarray, limit: int) -> list[np.ndarray]:
     """Positions of clients in teams of about `limit` padded rows (or one client), evenly over the lanes."""
     if sizes.min() == sizes.max():
-        number = -(-len(sizes) * int(sizes[0]) // limit)
-        even = min(len(sizes), -(-number // LANES) * LANES) if number > 1 else 1
+        records = len(sizes) * int(sizes[0])
+        number, dealt = -(-records // limit), lane_count(records)
+        even = min(len(sizes), -(-number // dealt) * dealt) if number > 1 else 1
         return np.array_split(np.arange(len(sizes)), even)
     teams: list[np.ndarray] = []
     current: list[int] = []
@@ -147,3 +155,8 @@ def cut(sizes: np.ndarray, limit: int) -> list[np.ndarray]:
         current.append(int(place))
         held += size
     return [*teams, np.array(current)]
+
+
+def team_lanes(teams: Sequence[Members]) -> list[range]:
+    """The lanes of a round's teams: the same for its training and its scores."""
+    return lanes(len(teams), lane_count(sum(team.records for team in teams)))

@@ -68,6 +68,11 @@ class Records:
         self.data, self.device, self.dtype = data, device, dtype
         self.sizes = data.sizes
         """|D_i| of every client, on the host: a federation of unequal clients counts them anew whenever it is asked."""
+        persons: tuple[np.ndarray, ...] | None = getattr(data, "persons", None)
+        self.persons = persons
+        """How many rows each person of each client has, where persons are protected."""
+        self.units = self.sizes if persons is None else np.array([len(rows) for rows in persons])
+        """What counts once in each client: its persons, or its records."""
         self.x = self._features(data.x)
         self.y = self._targets(data.y)
         self.test = None if data.test is None else (self._features(data.test[0]), self._targets(data.test[1]))
@@ -88,8 +93,16 @@ class Records:
         return torch.as_tensor(values, dtype=torch.int64).to(self.device, non_blocking=True)
 
     def _features(self, x: np.ndarray) -> Tensor:
-        return torch.as_tensor(x).to(self.device, self.dtype)
+        found = torch.as_tensor(x)
+        tokens = not found.is_floating_point()  # whole numbers stay so: an Embedding reads them
+        return found.to(self.device, torch.int64 if tokens else self.dtype)
 
     def _targets(self, y: np.ndarray) -> Tensor:
         target = torch.as_tensor(y)
-        return target.to(self.device, torch.int64 if not target.is_floating_point() else self.dtype)
+        return target.to(
+            self.device, torch.int64 if not target.is_floating_point() else _at_least_single(self.dtype)
+        )
+
+
+def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

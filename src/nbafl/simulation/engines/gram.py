@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbafl.simulation.features import Features
-from nbafl.simulation.records import Records, distinct
+from nbafl.simulation.device_data.features import Features
+from nbafl.simulation.device_data.records import Records, distinct
 
 LIMIT_BYTES = 2**30
 WORTH_KEEPING = 16

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbafl.protocol import record_losses
+from nbafl.protocol import likeliest, record_losses
+from nbafl.protocol.losses import Loss
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,11 @@ class Tally:
     count: Tensor
 
     @classmethod
-    def of(cls, output: Tensor, target: Tensor, real: Tensor, loss: str) -> Tally:
+    def of(cls, output: Tensor, target: Tensor, real: Tensor, loss: Loss) -> Tally:
         """One group per row of `target` and `real` (groups, records); `output` is (groups, outputs, records)."""
-        if loss == "squared":
-            losses, correct = record_losses(output, target, loss), None
-        else:
-            losses = record_losses(output, target, loss)
-            correct = ((output.argmax(1) == target) & real).sum(1)
+        losses, correct = record_losses(output, target, loss), None
+        if not target.is_floating_point():
+            correct = ((likeliest(output, 1) == target) & real).sum(1)
         return cls((losses.double() * real).sum(1), correct, real.sum(1))
 
     @classmethod

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbafl.simulation.features import Features
-from nbafl.simulation.network import Network
+from nbafl import rules
+from nbafl.protocol import Training
+from nbafl.simulation.device_data.features import Features
+from nbafl.simulation.engines.network import Network
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,17 @@ class Aggregate:
     """Mean length of what the rule clips (weights or update), after clipping; None when nobody needed to know it."""
 
 
+def clips_weights(training: Training) -> bool:
+    """Whether the rule clips the weights themselves; else it clips the update against the broadcast."""
+    return not rules.find(training.rule).reach(training).around_broadcast
+
+
 class Engine(Protocol):
     """Trains the clients of one round from the broadcast."""
 
     name: str
+    lanes: bool
+    """Whether it deals its work to lanes itself; else `dealt.Laned` does, participant by participant."""
 
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
         """`clients` are the participants, `weights` their p_i (sum 1), `round` the number of the round."""
@@ -70,8 +79,8 @@ class Part:
     clipped: Tensor
     norm: Tensor | None
 
-    def __add__(self, other: Part) -> Part:
-        """Adds in place to this part's table."""
+    def absorb(self, other: Part) -> Part:
+        """The sum of both, in the memory of this part's table: this part must not be used again."""
         norm = None if self.norm is None or other.norm is None else self.norm + other.norm
         return Part(
             self.table.add_(other.table),
@@ -83,11 +92,10 @@ class Part:
 
 
 def combine(
-    parts: list[Part], start: Start, network: Network, features: Features, rule: str, clients: int
+    total: Part, start: Start, network: Network, features: Features, weights_clipped: bool, clients: int
 ) -> Aggregate:
     """sum_i p_i clip(w_i): the broadcast, kept by sum_i p_i factor_i where the weights are clipped, plus the updates."""
-    total = sum(parts[1:], start=parts[0])
     update = network.join(features.widen(total.table), total.later)
-    kept = total.factor if rule == "paper" else torch.ones_like(total.factor)
+    kept = total.factor if weights_clipped else torch.ones_like(total.factor)
     norm = None if total.norm is None else total.norm / clients
     return Aggregate(torch.addcmul(update, start.vector, kept), total.clipped, norm)

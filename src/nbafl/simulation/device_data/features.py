@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nbafl.simulation.network import Layer
-from nbafl.simulation.records import Rows
+from nbafl.simulation.device_data.records import Rows
+from nbafl.simulation.engines.network import Layer
 
 NARROW = 32
 """Products with fewer columns than this are faster as the transposed product."""

@@ -7,6 +7,7 @@ A client's records come in pieces that fit the cache beside its weights; the bac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -14,12 +15,12 @@ import torch
 from torch import Tensor
 
 from nbafl.protocol import Training, client_batches, clip_factor
-from nbafl.simulation.crew import Crew, lanes
-from nbafl.simulation.engine import Aggregate, Part, Start, combine
-from nbafl.simulation.features import Block, Features
-from nbafl.simulation.network import Network
-from nbafl.simulation.records import Records, Rows
-from nbafl.simulation.tail import Scratch, Tail
+from nbafl.simulation.cores import Cores, lane_count, lanes
+from nbafl.simulation.device_data.features import Block, Features
+from nbafl.simulation.device_data.records import Records, Rows
+from nbafl.simulation.engines.backward import Scratch, Tail
+from nbafl.simulation.engines.base import Aggregate, Part, Start, clips_weights, combine
+from nbafl.simulation.engines.network import Network
 
 PIECE = 640
 
@@ -36,19 +37,20 @@ class Piece:
 class PlainEngine:
     """Trains networks whose clients have many records."""
 
-    name = "plain"
+    name, lanes = "plain", True
 
     def __init__(
         self,
         network: Network,
         records: Records,
         features: Features,
-        crew: Crew,
+        cores: Cores,
         training: Training,
         seed: int,
     ) -> None:
         self.network, self.records, self.features = network, records, features
-        self.crew, self.training, self.seed = crew, training, seed
+        self.cores, self.training, self.seed = cores, training, seed
+        self._weights_clipped = clips_weights(training)
 
     @torch.no_grad()
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
@@ -57,10 +59,11 @@ class PlainEngine:
         def work(numbers: range) -> Part:
             scratch = Scratch(start.table)
             parts = (self._client(int(clients[n]), float(weights[n]), start, round, scratch) for n in numbers)
-            return sum(parts, start=next(parts))
+            return reduce(Part.absorb, parts)
 
-        parts = self.crew.map(work, lanes(len(clients)))
-        return combine(parts, start, self.network, self.features, self.training.rule, len(clients))
+        dealt = lanes(len(clients), lane_count(int(self.records.sizes[clients].sum())))
+        total = self.cores.sum(work, dealt, Part.absorb)
+        return combine(total, start, self.network, self.features, self._weights_clipped, len(clients))
 
     def _client(self, client: int, weight: float, start: Start, round: int, scratch: Scratch) -> Part:
         training = self.training
@@ -87,7 +90,7 @@ class PlainEngine:
         for piece in pieces:
             z = piece.features.times(table)
             tail = Tail(self.network, later, z.shape[1], scratch)
-            dz = tail.gradient(z, piece.target, piece.share, self.training.loss)
+            dz = tail.gradient(z, piece.target, piece.share, self.training)
             later_slope.add_(tail.slope)
             product = piece.features.transposed_times(dz)
             slope = product if slope is None else slope.add_(product)
@@ -119,8 +122,10 @@ class PlainEngine:
 
     def _upload(self, table: Tensor, later: Tensor, weight: float, start: Start) -> Part:
         """The clipped update with its weight p_i; the table is overwritten."""
-        paper, bound = self.training.rule == "paper", self.training.clip
-        square = start.outside + table.square().sum() + later.square().sum() if paper else None
+        bound = self.training.clip
+        square = (
+            start.outside + table.square().sum() + later.square().sum() if self._weights_clipped else None
+        )
         table.sub_(start.table)
         later = later - start.later
         if square is None:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from nbafl.protocol import Training
 from nbafl.protocol.proximal import check_linear, uploads
-from nbafl.simulation.engine import Aggregate
-from nbafl.simulation.records import Records
+from nbafl.simulation.cores import Cores
+from nbafl.simulation.device_data.records import Records
+from nbafl.simulation.engines.base import Aggregate
 
 CHUNK_BYTES = 512 * 2**20
 
@@ -17,9 +18,16 @@ CHUNK_BYTES = 512 * 2**20
 class SolveEngine:
     """A linear model with a proximal term, solved to a tolerance or approached in S plain steps."""
 
-    name = "solve"
+    name, lanes = "solve", False
 
-    def __init__(self, records: Records, model: nn.Module, training: Training, seed: int) -> None:  # noqa: ARG002
+    def __init__(
+        self,
+        records: Records,
+        model: nn.Module,
+        training: Training,
+        seed: int,  # noqa: ARG002
+        cores: Cores | None = None,  # noqa: ARG002
+    ) -> None:
         check_linear(model, training.loss)
         self.records, self.model, self.training = records, model, training
 

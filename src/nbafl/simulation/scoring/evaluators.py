@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from nbafl.protocol import unflatten
-from nbafl.simulation.blocks import Roster
-from nbafl.simulation.crew import Crew, lanes
-from nbafl.simulation.features import Block
-from nbafl.simulation.metrics import Tally
-from nbafl.simulation.network import Network
-from nbafl.simulation.records import Records, Rows
-from nbafl.simulation.tail import Scratch, Tail
+from nbafl.protocol.losses import Loss
+from nbafl.simulation.cores import Cores, lane_count, lanes
+from nbafl.simulation.device_data.features import Block
+from nbafl.simulation.device_data.records import Records, Rows
+from nbafl.simulation.device_data.teams import Roster, team_lanes
+from nbafl.simulation.engines.backward import Scratch, Tail
+from nbafl.simulation.engines.network import Network
+from nbafl.simulation.scoring.metrics import Tally
 
 PIECE = 1024
 
@@ -24,7 +25,7 @@ PIECE = 1024
 class ModuleScorer:
     """Runs the module itself, in evaluation mode."""
 
-    def __init__(self, records: Records, model: nn.Module, loss: str) -> None:
+    def __init__(self, records: Records, model: nn.Module, loss: Loss) -> None:
         self.records, self.model, self.loss = records, model, loss
 
     def train(self, vector: Tensor, clients: np.ndarray | None) -> Tally:
@@ -89,12 +90,12 @@ class NetworkScorer:
         network: Network,
         roster: Roster,
         test: list[tuple[Block, Tensor]],
-        crew: Crew,
-        loss: str,
+        cores: Cores,
+        loss: Loss,
         ahead: Ahead | None,
     ) -> None:
         self.model, self.network, self.roster = model, network, roster
-        self.crew, self.loss = crew, loss
+        self.cores, self.loss = cores, loss
         self._test, self._ahead = test, ahead
 
     def train(self, vector: Tensor, clients: np.ndarray | None) -> Tally:
@@ -113,7 +114,7 @@ class NetworkScorer:
                 z = scratch("z", *z.shape).copy_(z)
             return self._tally(z, later, team.target[:, 0], team.real, scratch)
 
-        joined = self._each(one, len(teams), table)
+        joined = self._each(one, team_lanes(teams), table)
         back = torch.cat([team.place for team in teams]).argsort()
         correct = None if joined.correct is None else joined.correct[back]
         return Tally(joined.loss[back], correct, joined.count[back])
@@ -131,20 +132,20 @@ class NetworkScorer:
             real = torch.ones_like(target, dtype=torch.bool)
             return self._tally(block.times(table), later, target, real, scratch)
 
-        return self._each(one, len(self._test), table)
+        dealt = lanes(len(self._test), lane_count(sum(target.numel() for _, target in self._test)))
+        return self._each(one, dealt, table)
 
-    def _each(self, one: Callable[[int, Scratch], Tally], count: int, like: Tensor) -> Tally:
+    def _each(self, one: Callable[[int, Scratch], Tally], dealt: list[range], like: Tensor) -> Tally:
         """one(number) for all numbers, lane by lane, joined in order of the numbers."""
 
         def work(numbers: range) -> list[Tally]:
             scratch = Scratch(like)
             return [one(number, scratch) for number in numbers]
 
-        dealt = lanes(count)
         parts: dict[int, Tally] = {}
-        for numbers, tallies in zip(dealt, self.crew.map(work, dealt), strict=True):
+        for numbers, tallies in zip(dealt, self.cores.map(work, dealt), strict=True):
             parts.update(zip(numbers, tallies, strict=True))
-        return Tally.join([parts[number] for number in range(count)])
+        return Tally.join([parts[number] for number in sorted(parts)])
 
     def _tally(self, z: Tensor, later: Tensor, target: Tensor, real: Tensor, scratch: Scratch) -> Tally:
         """Scores of records whose first pre-activations are z (B, m, units); z is overwritten."""

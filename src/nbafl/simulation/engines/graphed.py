@@ -9,6 +9,7 @@ and seed share the recording.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,12 +20,12 @@ from torch import Tensor
 
 from nbafl.protocol import Training
 from nbafl.protocol.randomness import batch_salt, salted_batches
-from nbafl.simulation.blocks import Members, Roster
-from nbafl.simulation.dual import DualEngine
-from nbafl.simulation.engine import Aggregate, Start
-from nbafl.simulation.features import Block
-from nbafl.simulation.gram import reach
-from nbafl.simulation.records import distinct
+from nbafl.simulation.device_data.features import Block
+from nbafl.simulation.device_data.records import distinct
+from nbafl.simulation.device_data.teams import Members, Roster
+from nbafl.simulation.engines.base import Aggregate, Start
+from nbafl.simulation.engines.dual import DualEngine
+from nbafl.simulation.engines.gram import reach
 
 HELD_BYTES = 16 * 2**30
 """Gram matrices and record numbers of all clients are held on the device when they fit this."""
@@ -51,6 +52,7 @@ class DrawnTeam:
     def __init__(self, everyone: Everyone, clients: Tensor) -> None:
         self.everyone, self.numbers = everyone, clients
         self.place = torch.arange(len(clients), device=clients.device)
+        self.records = len(clients) * everyone.index.shape[1]
 
     @cached_property
     def index(self) -> Tensor:
@@ -92,6 +94,40 @@ def capture() -> Iterator[torch.cuda.CUDAGraph]:
     finally:
         if collecting:
             gc.enable()
+
+
+class Recorded:
+    """Work on tensors of fixed shapes: run as it is the first time, recorded the second, replayed from then on."""
+
+    def __init__(self, work: Callable[..., tuple[Tensor, ...]]) -> None:
+        self._work, self._plainly = work, 1
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: tuple[Tensor, ...] = ()
+        self._outputs: tuple[Tensor, ...] = ()
+        self._shapes: list[torch.Size] = []
+
+    def fits(self, inputs: Sequence[Tensor]) -> bool:
+        """Whether these have the shapes that all inputs so far had."""
+        return self._shapes in ([], [each.shape for each in inputs])
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs lie in the same memory every time."""
+        self._shapes = [each.shape for each in inputs]
+        if self._plainly:
+            self._plainly -= 1
+            return self._work(*inputs)
+        if self._graph is None:
+            self._inputs = tuple(each.clone() for each in inputs)
+            try:
+                with capture() as self._graph:
+                    self._outputs = self._work(*self._inputs)
+            except RuntimeError:  # a model that waits for the device cannot be recorded
+                self._graph, self._plainly = None, sys.maxsize
+                return self._work(*inputs)
+        for held, given in zip(self._inputs, inputs, strict=True):
+            held.copy_(given)
+        self._graph.replay()
+        return self._outputs
 
 
 class Recording:
@@ -182,7 +218,7 @@ class Replayed:
 
 
 class Recordings:
-    """The recordings of one setting, shared by its runs: one per kind of training and number of participants."""
+    """The recordings of one SharedData, shared by its runs: one per kind of training and number of participants."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[Training, int, bool], Recording | None] = {}
@@ -212,14 +248,18 @@ class Recordings:
         return Recording(engine, None, self._everyone, count)
 
 
-class GraphedDualEngine(DualEngine):
+class GraphedDualEngine:
     """The dual engine with recorded rounds."""
 
-    recordings: Recordings
+    name = DualEngine.name
+    lanes = DualEngine.lanes
+
+    def __init__(self, engine: DualEngine, recordings: Recordings) -> None:
+        self._engine, self._recordings = engine, recordings
 
     @torch.no_grad()
     def round(self, broadcast: Tensor, clients: np.ndarray, weights: np.ndarray, round: int) -> Aggregate:
-        recording = self.recordings.of(self, len(clients))
+        recording = self._recordings.of(self._engine, len(clients))
         if recording is None:
-            return super().round(broadcast, clients, weights, round)
-        return recording.play(broadcast, clients, weights, batch_salt(self.seed, round))
+            return self._engine.round(broadcast, clients, weights, round)
+        return recording.play(broadcast, clients, weights, batch_salt(self._engine.seed, round))

@@ -11,7 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from nbafl.simulation.network import Network
+from nbafl.protocol import Training
+from nbafl.protocol.losses import LOGISTIC, SQUARED, weighted
+from nbafl.simulation.engines.network import Network
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -74,11 +76,14 @@ class Tail:
             torch.baddbmm(bias[:, :, None], weight, active[-1].transpose(1, 2), out=outputs)
         return active, outputs
 
-    def gradient(self, z: Tensor, target: Tensor, share: Tensor, loss: str) -> Tensor:
+    def gradient(self, z: Tensor, target: Tensor, share: Tensor, training: Training) -> Tensor:
         """dF/dZ for F = sum of share * record loss; z is overwritten, `slope` written; target, share: (B, 1, R)."""
         active, outputs = self.forward(z)
-        if loss == "squared":
+        share = weighted(share, target, training.class_weights)
+        if training.loss == SQUARED:
             outputs.sub_(target).mul_(2)
+        elif training.loss == LOGISTIC:
+            outputs.sigmoid_().sub_(target)
         else:
             torch.softmax(outputs, 1, out=outputs)
             outputs.scatter_add_(1, target, self._minus)

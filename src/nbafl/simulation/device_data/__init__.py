@@ -1,0 +1,1 @@
+"""The clients' records on the device that trains them."""

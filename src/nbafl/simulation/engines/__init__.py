@@ -1,0 +1,1 @@
+"""How a round's clients are trained; every engine gives the same result."""

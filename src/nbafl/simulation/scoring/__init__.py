@@ -1,0 +1,1 @@
+"""How the broadcast model is judged."""
