@@ -1,0 +1,54 @@
+"""answers.jsonl of a federation's run: who was online, drawn and heard in each round, and the server's noise in it.
+
+The privacy statement is made from this file, so a round that is missing in it counts as the worst that the plan allows.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nbafl.folders import files
+from nbafl.plan import Plan
+from nbafl.privacy.dropouts import AnsweredRound
+
+FILE = "answers.jsonl"
+
+
+def add(path: Path, entry: dict[str, Any]) -> None:
+    """Write down a round, on disk before its broadcast may leave."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(files.as_line(entry))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(folder: Path, plan: Plan) -> list[AnsweredRound] | None:
+    """The plan's rounds as they were; None for a run that is no federation's."""
+    path = folder / FILE
+    return first(path, plan, plan.rounds) if path.is_file() else None
+
+
+def first(path: Path | None, plan: Plan, rounds: int) -> list[AnsweredRound]:
+    """So many of the first rounds as they were; None: they were not written down."""
+    found = {} if path is None else {line.get("number"): line for line in files.lines(path)}
+    return [as_round(found.get(number), plan, path) for number in range(1, rounds + 1)]
+
+
+def as_round(line: dict[str, Any] | None, plan: Plan, path: Path | None = None) -> AnsweredRound:
+    """A line of the file as accounting takes it; None: nothing is known of the round."""
+    if line is None:
+        return AnsweredRound(1, 0.0, everyone_online=False)
+    try:
+        answered = np.array([int(client) for client in line["answered"]])
+        extra = float(line["sigma_downlink"]) ** 2 - plan.noise_scales().sigma_downlink ** 2
+        complete = (
+            len(line.get("online", ())) == len(line.get("still_online", ())) == plan.clients
+            and len(answered) == plan.drawn
+        )
+    except (KeyError, TypeError, ValueError):
+        raise files.damaged(path or Path(FILE), "a line in it says nothing of a round") from None
+    return AnsweredRound(answered, max(0.0, extra), everyone_online=complete)
