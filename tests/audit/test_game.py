@@ -7,11 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.paper_setting import Plan
 
-from nbafl import protocol
-from nbafl.audit import auditor, pairs
-from nbafl.audit.game import Attack, Game, Mechanism, information
-from nbafl.plan import Plan
+from nbafl import protocol, rules
+from nbafl.audit import auditor, problems
+from nbafl.audit.game import Game
+from nbafl.audit.mechanism import Mechanism
+from nbafl.audit.setting import setting_of, worst_target
+from nbafl.audit.views import Attack
 from nbafl.privacy import adversary
 
 PLANS = {
@@ -46,7 +49,7 @@ def test_uploads_follow_the_broadcast_as_the_protocol_does(name: str) -> None:
     plan = PLANS[name]
     pair, _ = auditor.pair_of(plan, 0, Mechanism())
     model = torch.nn.Linear(1, 1, bias=False)
-    far = pairs.CRAFTED * (plan.record_clip if name == "gradient" else plan.clip / plan.lr)
+    far = problems.CRAFTED * (plan.record_clip if name == "gradient" else plan.clip / plan.lr)
     training = protocol.Training(**{**vars(plan.training()), "steps": 1, "loss": "squared", "mu": 0.0})
     for world, side in enumerate((-1, 1)):
         for start in torch.randn(5, 1):
@@ -54,7 +57,7 @@ def test_uploads_follow_the_broadcast_as_the_protocol_does(name: str) -> None:
             x[0], y[0] = 1.0, side * far
             if name == "client":
                 x, y = torch.ones(1, 1), torch.full((1,), side * far)
-            real = protocol.upload(model, x, y, start, training)
+            real = rules.upload(model, x, y, start, training)
             assert torch.allclose(pair.target(start[None], torch.tensor([world]), 1)[0], real, atol=1e-5)
 
 
@@ -71,14 +74,14 @@ def test_turning_a_round_around_swaps_the_worlds() -> None:
 def test_the_attackers_expect_what_the_accountant_charges(
     name: str, sizes: tuple[int, ...] | None, exposures: int
 ) -> None:
-    """K = N: mu² of the attack, from the protocol's quantities, is the cost of MATH 3, from the privacy core's."""
+    """K = N: mu² of the attack, from the protocol's quantities, is the privacy core's (math.md, section 4)."""
     plan = Plan(sizes=sizes, adversary=name, epsilon=8, exposures=exposures, calibration="separate")
     named = adversary.parse(name)
-    target = auditor.worst_target(plan)
-    setting = auditor.setting_of(plan, target)
+    target = worst_target(plan)
+    setting = setting_of(plan, target)
     pair, _ = auditor.pair_of(plan, target, Mechanism())
     attack = Attack.of(named, setting, blind=False)
-    found = float(information(attack, setting, pair, np.array([plan.rounds]))[0])
+    found = float(attack.information(setting, pair, np.array([plan.rounds]))[0])
     cost = named.cost(plan.release(), plan.noise_scales(), plan.rounds)
     assert found == pytest.approx(cost, rel=1e-5)
 
@@ -89,11 +92,11 @@ def test_many_colluders_know_their_own_noise_and_no_more(colluders: int) -> None
     plan = Plan(
         clients=600, samples=10, adversary=f"colluders:{colluders}", calibration="separate", rounds=700
     )
-    setting = auditor.setting_of(plan, 0)
+    setting = setting_of(plan, 0)
     assert len(setting.other_weights) <= 256
     pair, _ = auditor.pair_of(plan, 0, Mechanism())
     named = adversary.parse(plan.adversary)
-    found = information(Attack.of(named, setting, blind=False), setting, pair, np.array([plan.rounds]))[0]
+    found = Attack.of(named, setting, blind=False).information(setting, pair, np.array([plan.rounds]))[0]
     assert found == pytest.approx(named.cost(plan.release(), plan.noise_scales(), plan.rounds), rel=1e-5)
 
 
@@ -101,15 +104,15 @@ def test_only_what_is_certain_to_happen_counts_where_clients_are_drawn() -> None
     """K < N: a colluder may not be drawn, and L taps of each client may never meet in one round with the target."""
     for colluders, certain in ((1, 0), (2, 0), (4, 2), (9, 7)):
         plan = Plan(clients=10, per_round=8, adversary=f"colluders:{colluders}", calibration="separate")
-        assert auditor.setting_of(plan, 0).colluding == certain
+        assert setting_of(plan, 0).colluding == certain
     plan = Plan(per_round=10, adversary="eavesdropper-spread", exposures=2)
-    setting = auditor.setting_of(plan, 0)
+    setting = setting_of(plan, 0)
     assert Attack.of(adversary.EAVESDROPPER_SPREAD, setting, blind=False).taps == 2
 
 
 def test_many_clients_speak_through_fewer_voices_with_the_same_noise() -> None:
     plan = Plan(clients=5000, samples=10)
-    setting = auditor.setting_of(plan, 0)
+    setting = setting_of(plan, 0)
     assert len(setting.other_weights) == 256
     assert setting.weight + setting.other_weights.sum() == pytest.approx(1)
     assert math.sqrt(setting.variance) == pytest.approx(plan.noise_scales().aggregate(plan.release()))
@@ -117,13 +120,13 @@ def test_many_clients_speak_through_fewer_voices_with_the_same_noise() -> None:
 
 def test_trials_do_not_depend_on_the_number_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(clients=5, rounds=4, epsilon=8)
-    setting = auditor.setting_of(plan, 0)
+    setting = setting_of(plan, 0)
     pair, _ = auditor.pair_of(plan, 0, Mechanism())
     attacks = [Attack.of(adversary.EAVESDROPPER, setting, blind=False)]
     monkeypatch.setattr("nbafl.audit.game._CHUNK", 2000)
     found = []
     for cores in (1, 2):
         monkeypatch.setattr("nbafl.audit.game.cores", lambda cores=cores: cores)
-        found.append(Game(pair, setting, attacks, Mechanism()).play(1500, seed=3)["eavesdropper"])
+        found.append(Game(pair, setting, attacks, Mechanism()).play(1500, seed=3).joined("eavesdropper"))
     assert np.array_equal(found[0].scores[1], found[1].scores[1])
     assert len(found[0].scores[0]) == 1500

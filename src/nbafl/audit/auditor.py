@@ -1,4 +1,9 @@
-"""An audit of a plan: attack its mechanism as each adversary would, and set what was proved beside what was claimed."""
+"""An audit of a plan: attack its mechanism as each adversary would, and set what was proved beside what was claimed.
+
+Three things are done. The fast game (`game.py`) runs the mechanism many times in both worlds and lets every adversary
+score the runs. A walk (`path.py`) takes a few runs along the real path, upload by upload, and checks the bounds that always
+hold. Looks (`looks.py`) test all noise that was met. The verdict is `refuted` as soon as one proof exceeds its own account.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from nbafl.audit import pairs
+from nbafl import protocol
+from nbafl.audit import looks, pairs, path
 from nbafl.audit.bounds import Outcomes, ceiling, distribution_free, gaussian_mu
-from nbafl.audit.game import VOICES, Attack, Game, Mechanism, Setting, information
-from nbafl.audit.unseen import NAME as UNSEEN
-from nbafl.audit.unseen import UnseenGame, optimal_test
+from nbafl.audit.game import PATTERNS, Game, Played
+from nbafl.audit.hidden_broadcasts import NAME as UNSEEN
+from nbafl.audit.hidden_broadcasts import LastUploads
+from nbafl.audit.looks import Look
+from nbafl.audit.mechanism import Mechanism
+from nbafl.audit.noise_sample import NoiseSample
+from nbafl.audit.problems import Scene
+from nbafl.audit.setting import setting_of, training_of, voices, worst_target
+from nbafl.audit.shares import Shares
+from nbafl.audit.views import Attack, GameSetting, View
 from nbafl.errors import UsageError
 from nbafl.plan import Plan
 from nbafl.privacy import accounting, adversary
@@ -36,10 +49,16 @@ class Proof:
     accounted: float
     """What the plan's own accountant says this adversary may learn at most."""
     outcomes: Outcomes
+    error: float
+    """Probability that one of its two bounds is too large, each."""
 
     @property
     def epsilon(self) -> float:
         return max(self.gaussian or 0.0, self.distribution_free)
+
+    @property
+    def refuted(self) -> bool:
+        return self.epsilon > self.accounted
 
     def to_dict(self) -> dict[str, float | None]:
         return {"gaussian": _finite(self.gaussian), "distribution_free": _finite(self.distribution_free)}
@@ -47,7 +66,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Audit:
-    """All attacks on one plan, and the verdict on its claim."""
+    """All attacks and looks on one plan, and the verdict on its claim."""
 
     plan: Plan
     trials: int
@@ -56,6 +75,8 @@ class Audit:
     attained: float
     """How much of Delta_U the worst pair attains."""
     proofs: dict[str, Proof]
+    looks: list[Look]
+    shares: Shares
     guessed_participation: float | None
     """K-random: how often the broadcast alone showed whether the target took part."""
 
@@ -64,13 +85,20 @@ class Audit:
         return self.proofs[adversary.parse(self.plan.adversary).name]
 
     @property
+    def refuted_by(self) -> list[str]:
+        """Every proof that exceeds its own account, by name."""
+        claim = ["claim"] if self.claim.epsilon > self.plan.epsilon else []
+        attacks = [f"attack: {name}" for name, proof in self.proofs.items() if proof.refuted]
+        return claim + attacks + [look.name for look in self.looks if look.refuted]
+
+    @property
     def refuted(self) -> bool:
-        return self.claim.epsilon > self.plan.epsilon
+        return bool(self.refuted_by)
 
     @property
     def ceiling(self) -> float:
         """The most a distribution-free bound can prove with these trials."""
-        return ceiling(self.trials, self.plan.delta, self.confidence)
+        return ceiling(self.trials, self.plan.delta, 1 - self.shares.claim)
 
     def to_dict(self) -> dict[str, Any]:
         """`nbafl audit --json`."""
@@ -82,17 +110,21 @@ class Audit:
             "confidence": self.confidence,
             "trials": self.trials,
             "verdict": "refuted" if self.refuted else "consistent",
+            "refuted_by": self.refuted_by,
             "distribution_free_ceiling": self.ceiling,
             "problem": self.problem,
             "attained_sensitivity": self.attained,
             "participation_guessed": self.guessed_participation,
+            "error": self.shares.to_dict(),
             "attacks": {
-                name.replace("-", "_"): {
+                adversary.key_of(name): {
                     "proved_epsilon": proof.to_dict(),
                     "accounted_epsilon": _finite(proof.accounted),
+                    "error_of_each_bound": proof.error,
                 }
                 for name, proof in self.proofs.items()
             },
+            "looks": [look.to_dict() for look in self.looks],
         }
 
 
@@ -106,163 +138,149 @@ def audit(
     """Attack the plan's mechanism with so many trials in each of two neighbouring worlds."""
     check(plan, trials, confidence)
     mechanism = mechanism or Mechanism()
-    release, noise = plan.release(), plan.noise_scales()
-    target = worst_target(plan)
-    setting = setting_of(plan, target)
-    pair, problem = pair_of(plan, target, mechanism)
-    # Without a beacon nothing in a broadcast shows whether the target took part.
-    blind = not release.everyone and pair.beacon is None
-    named = {each.name: each for each in (adversary.parse(plan.adversary), *adversary.STANDARD)}
-    attacks = [Attack.of(each, setting, blind) for each in named.values()]
-    attacks = [attack for attack in attacks if _noisy(attack, setting, pair)]
-    game = Game(pair, setting, attacks, mechanism)
-    outcomes = game.play(trials, plan.seed, on_trials)
-    proofs = {
-        attack.name: Proof(
-            attack.name,
-            named[attack.name].seen(plan.exposures),
-            _gaussian(plan, attack, setting, pair, outcomes[attack.name], confidence),
-            distribution_free(outcomes[attack.name], plan.delta, confidence),
-            accounting.epsilon_spent(release, noise, named[attack.name], plan.delta),
-            outcomes[attack.name],
-        )
-        for attack in attacks
-    }
-    if pair.follow == 1 and release.everyone and setting.sigma > 0 and plan.sensitivity != "proximal":
-        proofs[UNSEEN] = _unseen(plan, pair, setting, mechanism, trials, confidence)
-    guessed = min(1.0, float(np.mean(game.guessed_right))) if pair.beacon is not None else None
-    attained = pair.shift / float(release.uplink[target])
-    return Audit(plan, trials, confidence, problem, attained, proofs, guessed)
+    attacked = _Attacked.of(plan, mechanism)
+    shares = attacked.shares(confidence)
+    played = Game(attacked.pair, attacked.setting, attacked.views, mechanism).play(
+        trials, plan.seed, on_trials
+    )
+    proofs = {view.name: attacked.proof(view, played.joined(view.name), shares) for view in attacked.views}
+    if attacked.follows:
+        proofs[UNSEEN] = attacked.unseen(mechanism, trials, shares)
+    walked = path.walk(plan, mechanism)
+    found = [
+        *walked.looks(path.solved_within(plan)),
+        *looks.at_noise(NoiseSample.join(walked.noise), "noise of the path", shares.noise),
+        *looks.at_noise(played.noise, "noise of the game", shares.noise),
+        *attacked.by_pattern(played, shares),
+    ]
+    guessed = played.guessed_right if attacked.pair.beacon is not None else None
+    attained = attacked.pair.shift / float(plan.release().uplink[attacked.target])
+    return Audit(plan, trials, confidence, attacked.problem, attained, proofs, found, shares, guessed)
 
 
 def pair_of(plan: Plan, target: int, mechanism: Mechanism) -> tuple[pairs.Pair, str]:
-    """The worst neighbouring pair for the plan's rule, and what it is in a few words."""
-    training, records = plan.training(), int(plan.client_sizes[target])
-    beacon = plan.drawn < plan.clients and records > 1
-    match plan.sensitivity:
-        case "paper":
-            found = pairs.mean_estimation(training, records, beacon, mechanism.upload)
-            return found, "mean estimation, one record of norm C turned around"
-        case "gradient":
-            found = pairs.crafted_gradient(training, records, beacon, mechanism.upload)
-            return found, "one record with a crafted gradient turned around"
-        case "client":
-            found = pairs.whole_client(training, plan.adjacency, mechanism.upload)
-            return (
-                found,
-                "a whole client turned around"
-                if plan.adjacency == "replace"
-                else "a whole client, there or not",
-            )
-        case "proximal":
-            sure = pairs.SurePair(training, records)
-            return sure, "softmax regression, one record of an unexpected class moved to the other side"
+    """The worst neighbouring pair for the plan's rule, and what it is in a few words; the canary is any record or person."""
+    records = int(plan.client_sizes[target])
+    place = int(protocol.numpy_generator(plan.seed, 0, "audit canary").integers(records))
+    beacon = plan.drawn < plan.clients and records > 1 and plan.rule.beacon
+    scene = Scene(records, (place,), beacon, persons=plan.person is not None)
+    found = pairs.of(plan.rule, training_of(plan), scene, plan.adjacency, mechanism.upload)
+    problem = plan.rule.problems[plan.adjacency]
+    if scene.persons:
+        problem += f"; the canary is a person with {len(scene.rows)} row{'s' if len(scene.rows) != 1 else ''}"
+    return found, problem
 
 
-def worst_target(plan: Plan) -> int:
-    """The client against whom the plan's adversary learns most."""
-    release, noise = plan.release(), plan.noise_scales()
-    if release.equal and np.ptp(noise.sigma_uplink) == 0:
-        return 0
-    seen = adversary.parse(plan.adversary)
-    rounds = np.array([float(plan.rounds)])
-    uploads, taps, rest = (float(view[0]) for view in seen.views(plan.exposures, rounds, np.ones(1)))
-    own = (release.weights * noise.sigma_uplink) ** 2
-    share = (release.weights * release.uplink) ** 2
-    aggregate = noise.aggregate(release) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        learned = np.nan_to_num(uploads * share / own) + taps * share / (own + noise.sigma_downlink**2)
-        learned = learned + rest * share / aggregate
-    return int(np.argmax(np.nan_to_num(learned)))
+@dataclass(frozen=True)
+class _Attacked:
+    """A plan's federation, its worst pair, and those who attack it."""
+
+    plan: Plan
+    target: int
+    setting: GameSetting
+    pair: pairs.Pair
+    problem: str
+    adversaries: dict[str, adversary.Adversary]
+    views: list[View]
+
+    @classmethod
+    def of(cls, plan: Plan, mechanism: Mechanism) -> _Attacked:
+        target = worst_target(plan)
+        setting = setting_of(plan, target)
+        pair, problem = pair_of(plan, target, mechanism)
+        # Without a beacon nothing in a broadcast shows whether the target took part.
+        blind = not plan.release().everyone and pair.beacon is None
+        named = {each.name: each for each in (adversary.parse(plan.adversary), *_outsiders())}
+        views = [Attack.of(each, setting, blind) for each in named.values()]
+        return cls(
+            plan, target, setting, pair, problem, named, [v for v in views if _noisy(v, setting, pair)]
+        )
+
+    @property
+    def follows(self) -> bool:
+        """Whether uploads contain the broadcast in a way that the attack on unseen broadcasts knows."""
+        everyone = self.plan.release().everyone
+        return (
+            self.pair.follow == 1
+            and everyone
+            and self.setting.sigma > 0
+            and isinstance(self.pair, pairs.LinearPair)
+        )
+
+    def shares(self, confidence: float) -> Shares:
+        others = len(self.views) - 1 + len(self.views) * len(PATTERNS) + self.follows
+        return Shares.of(confidence, others, samples=2)
+
+    def proof(self, view: View, outcomes: Outcomes, shares: Shares) -> Proof:
+        """What the view proved beside what the accountant says of its adversary."""
+        named = self.adversaries[view.name]
+        error = shares.claim if named.name == adversary.parse(self.plan.adversary).name else shares.other
+        return self._proof(view, outcomes, error, self.setting, named, named.seen(self.plan.exposures))
+
+    def by_pattern(self, played: Played, shares: Shares) -> list[Look]:
+        """Every attack under each pattern of signs alone."""
+        return [
+            self._pattern(view, name, played.outcomes[view.name][name], shares)
+            for view in self.views
+            for name in PATTERNS
+        ]
+
+    def _pattern(self, view: View, pattern: str, outcomes: Outcomes, shares: Shares) -> Look:
+        proof = self._proof(view, outcomes, shares.other, self.setting, self.adversaries[view.name], "")
+        name = f"attack: {view.name}, signs {pattern}"
+        return Look(
+            name, "epsilon proved at the plan's delta", proof.accounted, proof.epsilon, 2 * shares.other
+        )
+
+    def unseen(self, mechanism: Mechanism, trials: int, shares: Shares) -> Proof:
+        """The attack that sees L uploads of the target and no broadcast; a targeted adversary sees more."""
+        plan, setting = self.plan, self.setting
+        weights, sigmas, _ = voices(
+            setting.other_weights, setting.other_sigmas, 0, most=1
+        )  # nobody hears them apart
+        setting = replace(setting, other_weights=weights, other_sigmas=sigmas, colluding=0)
+        view = LastUploads(setting.exposures)
+        played = Game(self.pair, setting, [view], mechanism, patterns=("++++",)).play(trials, plan.seed)
+        last = "last upload" if plan.exposures == 1 else f"last {plan.exposures} uploads"
+        sees = f"the target's {last} and not one broadcast"
+        return self._proof(view, played.joined(UNSEEN), shares.other, setting, adversary.TARGETED, sees)
+
+    def _proof(
+        self,
+        view: View,
+        outcomes: Outcomes,
+        error: float,
+        setting: GameSetting,
+        bounded_by: adversary.Adversary,
+        sees: str,
+    ) -> Proof:
+        plan, confidence = self.plan, 1 - error
+        release, noise = plan.release(), plan.noise_scales()
+        gaussian = self._gaussian(view, setting, outcomes, confidence) if view.gaussian else None
+        free = distribution_free(outcomes, plan.delta, confidence)
+        accounted = accounting.epsilon_spent(release, noise, bounded_by, plan.delta)
+        return Proof(view.name, sees, gaussian, free, accounted, outcomes, error)
+
+    def _gaussian(self, view: View, setting: GameSetting, outcomes: Outcomes, confidence: float) -> float:
+        """epsilon of the Gaussian curve (or of the mixture over participations) at the proven lower bound of mu."""
+        plan, factor = self.plan, gaussian_mu(outcomes, confidence)
+        release = plan.release()
+        if release.everyone:
+            mu = factor * math.sqrt(view.information(setting, self.pair, np.array([plan.rounds]))[0])
+            return gdp_epsilon(mu, plan.delta)
+        taken_part, log_weights = accounting.participation_weights(release)
+        mus = factor * np.sqrt(view.information(setting, self.pair, taken_part))
+        return accounting.mixture_epsilon(log_weights, mus, plan.delta)
 
 
-def setting_of(plan: Plan, target: int) -> Setting:
-    """The federation from the target's side: the others' weights and noise, those with most noise first."""
-    release, noise = plan.release(), plan.noise_scales()
-    weights, sigmas = release.weights, noise.sigma_uplink
-    if not release.everyone:
-        weights = np.full(plan.drawn, 1 / plan.drawn)
-        sigmas = sigmas[: plan.drawn]
-    others = np.delete(np.arange(len(weights)), target)
-    others = others[np.argsort(-(weights * sigmas)[others], kind="stable")]
-    # Of the colluders only those count who are certain to be drawn together with the target: the others may be elsewhere.
-    certain = max(0, adversary.parse(plan.adversary).colluders - (plan.clients - plan.drawn))
-    grouped = _voices(weights[others], sigmas[others], certain)
-    return Setting(
-        rounds=plan.rounds,
-        exposures=plan.exposures,
-        drawn=plan.drawn / plan.clients,
-        weight=float(weights[target]),
-        sigma=float(sigmas[target]),
-        other_weights=grouped[0],
-        other_sigmas=grouped[1],
-        colluding=grouped[2],
-        sigma_downlink=noise.sigma_downlink,
-    )
+def _outsiders() -> list[adversary.Adversary]:
+    """The standard adversaries without accomplices: a game has one coalition, that of the plan's own adversary."""
+    return [each for each in adversary.standard() if not each.accomplices]
 
 
-def _voices(
-    weights: np.ndarray, sigmas: np.ndarray, colluders: int, most: int = VOICES
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Not too many other clients: beyond `most` several speak as one, whose noise is exactly their weighted sum.
-
-    Colluders come first and never share a voice with others; the last number says how many voices are theirs.
-    """
-    if len(weights) <= most:
-        return weights, sigmas, colluders
-    theirs, others = min(colluders, most // 2), len(weights) - colluders
-    parts = np.array_split(np.arange(colluders), theirs) if theirs else []
-    parts += np.array_split(np.arange(colluders, len(weights)), min(most - theirs, others)) if others else []
-    joint = np.array([weights[part].sum() for part in parts])
-    spread = np.array([math.sqrt(np.sum((weights[part] * sigmas[part]) ** 2)) for part in parts]) / joint
-    return joint, spread, theirs
-
-
-def _gaussian(
-    plan: Plan, attack: Attack, setting: Setting, pair: pairs.Pair, outcomes: Outcomes, confidence: float
-) -> float | None:
-    """epsilon of the Gaussian curve (or of the mixture over participations) at the proven lower bound of mu."""
-    if attack.blind:
-        return None
-    factor = gaussian_mu(outcomes, confidence)
-    release = plan.release()
-    if release.everyone:
-        rounds = np.array([plan.rounds])
-        mu = factor * math.sqrt(information(attack, setting, pair, rounds)[0])
-        return gdp_epsilon(mu, plan.delta)
-    taken_part, log_weights = accounting.participation_weights(release)
-    mus = factor * np.sqrt(information(attack, setting, pair, taken_part))
-    return accounting.mixture_epsilon(log_weights, mus, plan.delta)
-
-
-def _unseen(
-    plan: Plan, pair: pairs.Pair, setting: Setting, mechanism: Mechanism, trials: int, confidence: float
-) -> Proof:
-    """The attack that sees L uploads of the target and no broadcast; a targeted adversary sees more."""
-    attack = Attack(UNSEEN, setting.exposures, 0)
-    weights, sigmas, _ = _voices(
-        setting.other_weights, setting.other_sigmas, 0, most=1
-    )  # nobody hears them apart
-    setting = replace(setting, other_weights=weights, other_sigmas=sigmas, colluding=0)
-    outcomes = UnseenGame(pair, setting, [attack], mechanism).play(trials, plan.seed)[UNSEEN]
-    _, expected = optimal_test(pair, setting, setting.exposures)
-    mu = gaussian_mu(outcomes, confidence) * math.sqrt(expected)
-    bounded = accounting.epsilon_spent(plan.release(), plan.noise_scales(), adversary.TARGETED, plan.delta)
-    last = "last upload" if plan.exposures == 1 else f"last {plan.exposures} uploads"
-    sees = f"the target's {last} and not one broadcast"
-    return Proof(
-        UNSEEN,
-        sees,
-        gdp_epsilon(mu, plan.delta),
-        distribution_free(outcomes, plan.delta, confidence),
-        bounded,
-        outcomes,
-    )
-
-
-def _noisy(attack: Attack, setting: Setting, pair: pairs.Pair) -> bool:
+def _noisy(view: View, setting: GameSetting, pair: pairs.Pair) -> bool:
     """Whether noise hides anything from the attack: where none does, there is nothing to test."""
-    return bool(np.isfinite(information(attack, setting, pair, np.array([setting.rounds]))[0]))
+    return bool(np.isfinite(view.information(setting, pair, np.array([setting.rounds]))[0]))
 
 
 def check(plan: Plan, trials: int, confidence: float) -> None:

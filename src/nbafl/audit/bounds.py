@@ -16,11 +16,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
-EXTRA = 1e-4
-"""Part of the error probability that the bound by mean and spread uses. A mechanism that is calibrated exactly lies on the
-edge: at 95% one audit in twenty would refute it wrongly. This bound is sharp enough to be 10,000 times as careful."""
+MOMENTS = 0.01
+"""Part of the error that the bound by mean and spread uses: it is sharp enough, and counts need theirs."""
 _PILOT = 0.1
 _CANDIDATES = 200
 _NOT_GAUSSIAN = 1e-6  # p-value of the Kolmogorov–Smirnov test below which scores do not count as Gaussian
@@ -61,26 +60,27 @@ def distribution_free(outcomes: Outcomes, delta: float, confidence: float) -> fl
     confidence.
     """
     pilot, rest = zip(*(_split(ratios) for ratios in outcomes.ratios), strict=True)
+    thresholds = np.quantile(np.concatenate(pilot), np.linspace(0, 1, _CANDIDATES + 2)[1:-1])
+    size = len(rest[0])
+    expected = size / max(1, len(pilot[0]))
     best, found = 0.0, None
-    expected = len(rest[0]) / max(1, len(pilot[0]))
-    for threshold in np.quantile(np.concatenate(pilot), np.linspace(0, 1, _CANDIDATES + 2)[1:-1]):
-        for flipped in (False, True):
-            wrong, right = _counts(pilot, float(threshold), flipped)
-            # As if the pilot's rates held in the larger rest.
-            size = len(rest[0])
-            value = _epsilon(wrong * expected, right * expected, size, size, delta, confidence)
-            if value > best:
-                best, found = value, (float(threshold), flipped)
+    for flipped in (False, True):
+        wrong, right = _counts(pilot, thresholds, flipped)
+        # As if the pilot's rates held in the larger rest.
+        values = _epsilon(wrong * expected, right * expected, size, size, delta, confidence)
+        place = int(np.argmax(values))
+        if values[place] > best:
+            best, found = float(values[place]), (thresholds[place : place + 1], flipped)
     if found is None:
         return 0.0
     wrong, right = _counts(rest, *found)
-    return _epsilon(wrong, right, len(rest[0]), len(rest[1]), delta, confidence)
+    return float(_epsilon(wrong, right, len(rest[0]), len(rest[1]), delta, confidence)[0])
 
 
 def ceiling(trials: int, delta: float, confidence: float) -> float:
     """The most that `distribution_free` can prove with so many trials in each world."""
     size = trials - round(_PILOT * trials)
-    return _epsilon(0, size, size, size, delta, confidence)
+    return float(_epsilon(np.zeros(1), np.full(1, size), size, size, delta, confidence)[0])
 
 
 def gaussian_mu(outcomes: Outcomes, confidence: float) -> float:
@@ -88,8 +88,9 @@ def gaussian_mu(outcomes: Outcomes, confidence: float) -> float:
 
     1 means that the mechanism leaks what its noise scales say; above 1, more. The product with sqrt(information) is mu.
     """
-    by_counts = _factor_by_counts(outcomes, 1 - (1 - confidence) * (1 - EXTRA))
-    by_moments = _factor_by_moments(outcomes, (1 - confidence) * EXTRA) if looks_gaussian(outcomes) else 0.0
+    error = 1 - confidence
+    by_counts = _factor_by_counts(outcomes, 1 - error * (1 - MOMENTS))
+    by_moments = _factor_by_moments(outcomes, error * MOMENTS) if looks_gaussian(outcomes) else 0.0
     return max(by_counts, by_moments)
 
 
@@ -106,20 +107,36 @@ def _split(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scores[:cut], scores[cut:]
 
 
-def _counts(parts: tuple[np.ndarray, ...], threshold: float, flipped: bool) -> tuple[int, int]:
-    """(false positives, true positives) of the guess "world 1 above the threshold"; flipped: "world 0 below it"."""
-    null, other = parts
+def _counts(
+    parts: tuple[np.ndarray, ...], thresholds: np.ndarray, flipped: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(false positives, true positives) of the guess "world 1 above a threshold"; flipped: "world 0 below it"."""
+    below_null, below_other = (np.searchsorted(np.sort(part), thresholds, side="left") for part in parts)
     if flipped:
-        return int((other < threshold).sum()), int((null < threshold).sum())
-    return int((null >= threshold).sum()), int((other >= threshold).sum())
+        return below_other, below_null
+    return len(parts[0]) - below_null, len(parts[1]) - below_other
 
 
-def _epsilon(wrong: float, right: float, nulls: int, others: int, delta: float, confidence: float) -> float:
+def _epsilon(
+    wrong: np.ndarray, right: np.ndarray, nulls: int, others: int, delta: float, confidence: float
+) -> np.ndarray:
     """ln((TPR − delta)/FPR) at the unfavourable ends of both Clopper–Pearson intervals; 0 if that proves nothing."""
     error = (1 - confidence) / 2
-    highest = float(stats.beta.ppf(1 - error, wrong + 1, nulls - wrong)) if wrong < nulls else 1.0
-    lowest = float(stats.beta.ppf(error, right, others - right + 1)) if right > 0 else 0.0
-    return math.log((lowest - delta) / highest) if lowest - delta > highest else 0.0
+    highest, lowest = _highest_rate(wrong, nulls, error), _lowest_rate(right, others, error)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(lowest - delta > highest, np.log((lowest - delta) / highest), 0.0)
+
+
+def _highest_rate(count: np.ndarray, trials: int, error: float) -> np.ndarray:
+    """Upper end of Clopper and Pearson's interval."""
+    rate = special.betaincinv(count + 1.0, np.maximum(trials - count, 1e-9), 1 - error)
+    return np.where(count < trials, rate, 1.0)
+
+
+def _lowest_rate(count: np.ndarray, trials: int, error: float) -> np.ndarray:
+    """Lower end of the same."""
+    rate = special.betaincinv(np.maximum(count, 1e-9), trials - count + 1.0, error)
+    return np.where(count > 0, rate, 0.0)
 
 
 def _factor_by_counts(outcomes: Outcomes, confidence: float) -> float:
@@ -128,13 +145,13 @@ def _factor_by_counts(outcomes: Outcomes, confidence: float) -> float:
     Where the information differs between trials only those with the most common amount are counted.
     """
     chosen, information = _most_common(outcomes)
-    wrong, right = _counts(chosen, 0.0, flipped=False)
+    wrong, right = _counts(chosen, np.zeros(1), flipped=False)
     error = (1 - confidence) / 2
     negatives, positives = len(chosen[0]), len(chosen[1])
-    if information <= 0 or wrong == negatives or right == 0:
+    if information <= 0 or wrong[0] == negatives or right[0] == 0:
         return 0.0
-    false_positive = stats.beta.ppf(1 - error, wrong + 1, negatives - wrong)
-    true_positive = stats.beta.ppf(error, right, positives - right + 1)
+    false_positive = _highest_rate(wrong, negatives, error)[0]
+    true_positive = _lowest_rate(right, positives, error)[0]
     mu = stats.norm.isf(false_positive) - stats.norm.isf(true_positive)
     return float(max(0.0, mu) / math.sqrt(information))
 

@@ -1,17 +1,14 @@
 """The game an audit plays: whole runs of the mechanism in one of two worlds, watched by several attackers at once.
 
 Every trial is a run of T rounds: each client's noise, the weighted average and the server's noise come from the protocol's
-own functions, on vectors of many trials at a time. What each attacker may see of a round it scores by the likelihood
-ratio of the two worlds, given the broadcasts before:
-
-* the target's upload: a shift of Delta in noise sigma_i;
-* the broadcast, less all other uploads, which it tapped: p_i·Delta in noise p_i·sigma_i and sigma_D;
-* the broadcast alone: p_i·Delta in all clients' noise and sigma_D; colluders subtract their own.
+own functions, on vectors of many trials at a time. What a client uploads before its noise is the pair's formula, which
+the walk along the real path checks (`path.py`). Nothing is at a fixed place: the target stands anywhere among the clients,
+and the difference between the worlds turns around in one of three patterns, so that noise which is used again one or two
+rounds later cancels out in one of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -21,276 +18,173 @@ from torch import Tensor
 
 from nbafl import protocol
 from nbafl.audit.bounds import Outcomes
+from nbafl.audit.mechanism import Mechanism
+from nbafl.audit.noise_sample import NoiseSample
 from nbafl.audit.pairs import Pair
-from nbafl.privacy.adversary import Adversary
-from nbafl.simulation.crew import Crew, cores
+from nbafl.audit.views import GameSetting, Round, Tally, View
+from nbafl.simulation.cores import Cores, cores
 
 VOICES = 256
 """Other clients that are drawn one by one; of more than so many, several are drawn as their exact sum."""
+PATTERNS = {"+-": 1, "++--": 2, "++++": 0}
+"""Which way round the worlds differ in a round: turning after so many rounds (0: never)."""
 _CHUNK = 1_000_000  # numbers drawn at a time: what fits the cache of a core
+_KEPT_CHUNKS = 2  # chunks whose noise is kept for the looks at it
+_KEPT = 64  # numbers of each client's noise that are kept of a round
+_FINEST = 1e-5  # noise below this part of what it is added to is too small for the looks at it
+_KEPT_ROWS = 1500  # of a chunk: rounds times clients, but always four rounds
 
 
 @dataclass(frozen=True)
-class Mechanism:
-    """The code under attack; a test puts a broken part in its place."""
+class Played:
+    """What the attackers scored in each pattern of signs, and a sample of the noise they met."""
 
-    upload: Callable[..., Tensor] = protocol.upload
-    add_noise: Callable[..., Tensor] = protocol.add_noise
-    aggregate: Callable[..., Tensor] = protocol.aggregate
+    outcomes: dict[str, dict[str, Outcomes]]
+    """Attacker, then pattern."""
+    noise: NoiseSample
+    guessed_right: float
+    """How often an attacker saw from the broadcast alone whether the target took part."""
 
-
-@dataclass(frozen=True)
-class Setting:
-    """A federation as the attacker of one client sees it."""
-
-    rounds: int
-    exposures: int
-    drawn: float
-    """K/N, the chance that the target takes part in a round."""
-    weight: float
-    """p of the target among a round's participants."""
-    sigma: float
-    """sigma_U of the target."""
-    other_weights: np.ndarray
-    """p of the other participants, the colluders first."""
-    other_sigmas: np.ndarray
-    sigma_downlink: float
-    colluding: int = 0
-    """How many of the other participants, from the first on, work together."""
-
-    @property
-    def variance(self) -> float:
-        """sigma_A²."""
-        others = np.sum((self.other_weights * self.other_sigmas) ** 2)
-        return float((self.weight * self.sigma) ** 2 + others + self.sigma_downlink**2)
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One attacker: how many of the target's rounds it sees how, and whom it works with."""
-
-    name: str
-    uploads: int
-    taps: int
-    colluding: bool = False
-    """Whether it knows the noise of the setting's colluders."""
-    blind: bool = False
-    """Whether it cannot tell if the target took part in a round."""
-
-    @classmethod
-    def of(cls, adversary: Adversary, setting: Setting, blind: bool) -> Attack:
-        """The adversary's attack; of taps spread over rounds only those count that are certain to meet in one."""
-        uploads = {"none": 0, "exposed": setting.exposures, "all": setting.rounds}[adversary.uploads]
-        taps = 0 if adversary.others == "none" else setting.exposures
-        hidden = blind and not adversary.sees_participation
-        return cls(adversary.name, uploads, taps, adversary.colluders > 0, hidden)
-
-
-@dataclass
-class Tally:
-    """Running log-likelihood ratio and information of one attack over the rounds of a chunk of trials."""
-
-    ratio: Tensor
-    information: Tensor
-
-    def add(self, residual: Tensor, shift: float, variance: float, where: Tensor) -> None:
-        """A Gaussian of this variance, centred at ∓shift/2, was seen in the trials `where`."""
-        self.ratio += torch.where(where, residual * (shift / variance), 0.0)
-        self.information += where * (shift**2 / variance)
-
-    def outcomes(self) -> Outcomes:
-        """The standardised scores; trials alternate between the worlds."""
-        spread = self.information.sqrt()
-        score = torch.where(spread > 0, self.ratio / spread.clamp(min=1e-30), 0.0).numpy()
-        information = self.information.numpy()
-        return Outcomes((score[::2], score[1::2]), (information[::2], information[1::2]))
-
-
-@dataclass(frozen=True)
-class View:
-    """One round of a chunk of trials; rows are trials."""
-
-    number: int
-    sign: int
-    broadcast: Tensor
-    """What the clients started from."""
-    clean: Tensor
-    """What a client other than the target uploads before its noise."""
-    uploads: Tensor
-    """All uploads with their noise, the target's (or whoever took its place) first."""
-    following: Tensor
-    """The next broadcast."""
-    believed: Tensor
-    """Whether the attacker holds the target to have taken part."""
-    seen: Tensor
-    """How many times it has, this round included."""
+    def joined(self, name: str) -> Outcomes:
+        """All patterns of one attacker together."""
+        return Outcomes.join(list(self.outcomes[name].values()))
 
 
 class Game:
-    """Trials of one setting against a list of attacks."""
+    """Trials of one setting against a list of attackers."""
 
-    def __init__(self, pair: Pair, setting: Setting, attacks: list[Attack], mechanism: Mechanism) -> None:
-        self.pair, self.setting, self.attacks, self.mechanism = pair, setting, attacks, mechanism
-        self.guessed_right: list[float] = []
-        """Of each chunk, how often an attacker saw from the broadcast alone whether the target took part."""
+    def __init__(
+        self,
+        pair: Pair,
+        setting: GameSetting,
+        views: list[View],
+        mechanism: Mechanism,
+        patterns: tuple[str, ...] = tuple(PATTERNS),
+    ) -> None:
+        self.pair, self.setting, self.views, self.mechanism = pair, setting, views, mechanism
+        self.patterns = patterns
 
-    def play(
-        self, trials: int, seed: int, on_trials: Callable[[int], None] | None = None
-    ) -> dict[str, Outcomes]:
-        """So many trials in each world; one set of outcomes per attack.
+    def play(self, trials: int, seed: int, on_trials: Callable[[int], None] | None = None) -> Played:
+        """So many trials in each world.
 
         What a chunk draws depends on the seed and its number alone, so the number of cores changes nothing.
         """
 
-        def chunk(item: tuple[int, int]) -> list[Outcomes]:
+        def chunk(item: tuple[int, int]) -> _Chunk:
             number, count = item
-            tallies = self._chunk(torch.arange(2 * count) % 2, protocol.generator(seed, number, "audit"))
+            found = _Chunk(self, number, count, self.mechanism.generator(seed, number, "audit"))
+            found.play()
             if on_trials:
                 on_trials(count)
-            return [tally.outcomes() for tally in tallies]
+            return found
 
-        found = Crew(cores()).map(chunk, list(enumerate(self._chunks(trials))))
-        parts = zip(*found, strict=True)
-        return {
-            attack.name: Outcomes.join(list(part)) for attack, part in zip(self.attacks, parts, strict=True)
+        found = Cores(cores()).map(chunk, list(enumerate(self._chunks(trials))))
+        outcomes = {
+            view.name: {
+                pattern: Outcomes.join([each.outcomes[place] for each in found if each.pattern == pattern])
+                for pattern in self.patterns
+            }
+            for place, view in enumerate(self.views)
         }
-
-    def sign(self, number: int) -> int:
-        """Which way round the worlds differ in a round: turning every time, noise that is used twice cancels out."""
-        return 1 if number % 2 == 0 else -1
+        noise = NoiseSample.join([each.noise() for each in found if each.keeps])
+        right = np.average([each.right for each in found], weights=[each.count for each in found])
+        return Played(outcomes, noise, min(1.0, float(right)))
 
     def _chunks(self, trials: int) -> Iterator[int]:
+        """Sizes of chunks; every pattern gets at least one."""
         width = (len(self.setting.other_weights) + 1) * len(self.pair.start)
-        size = max(1, _CHUNK // (2 * width))
+        size = max(1, min(_CHUNK // (2 * width), -(-trials // len(self.patterns))))
         for first in range(0, trials, size):
             yield min(size, trials - first)
 
-    def _chunk(self, world: Tensor, generator: torch.Generator) -> list[Tally]:
-        count, pair, setting = len(world), self.pair, self.setting
-        tallies = [Tally(torch.zeros(count), torch.zeros(count)) for _ in self.attacks]
-        broadcast = pair.start.expand(count, -1)
-        seen = torch.zeros(count)  # rounds with the target so far, as far as an attacker can tell
-        right = 0.0
+
+class _Chunk:
+    """Some trials of a game, round after round; world 0 and world 1 take turns."""
+
+    def __init__(self, game: Game, number: int, count: int, generator: torch.Generator) -> None:
+        self.game, self.count, self.generator = game, count, generator
+        self.pattern = game.patterns[number % len(game.patterns)]
+        self.keeps = number < _KEPT_CHUNKS
+        setting = game.setting
+        others = len(setting.other_weights)
+        place = int(protocol.numpy_generator(0, number, "place of the target").integers(others + 1))
+        order = np.insert(np.arange(1, others + 1), place, 0)  # where the target, number 0, stands
+        self.order, self.back = torch.from_numpy(order), torch.from_numpy(np.argsort(order))
+        self.sigmas = np.array([setting.sigma, *setting.other_sigmas])[order]
+        self.weights = np.array([setting.weight, *setting.other_weights])[order]
+        self.outcomes: list[Outcomes] = []
+        self.right = 0.0
+        self.kept: list[NoiseSample] = []
+        self.number = number
+
+    def play(self) -> None:
+        pair, setting = self.game.pair, self.game.setting
+        rows = 2 * self.count
+        world = torch.arange(rows) % 2
+        tallies = [Tally(torch.zeros(rows), torch.zeros(rows)) for _ in self.game.views]
+        broadcast = pair.start.expand(rows, -1)
+        seen = torch.zeros(rows)  # rounds with the target so far, as far as an attacker can tell
         for number in range(setting.rounds):
-            sign = self.sign(number)
-            present = torch.rand(count, generator=generator) < setting.drawn
+            sign = _sign(self.pattern, number)
+            present = torch.rand(rows, generator=self.generator) < setting.drawn
             clean = pair.others(broadcast)
             own = torch.where(present[:, None], pair.target(broadcast, world, sign), clean)
-            uploads = self._noisy(own, clean, generator)
-            following = self._server(uploads, generator)
+            uploads, following = self._round(number, own, clean)
             believed = self._believed(following, broadcast, present)
-            right += float((believed == present).float().mean()) / setting.rounds
+            self.right += float((believed == present).float().mean()) / setting.rounds
             seen += believed
-            view = View(number, sign, broadcast, clean, uploads, following, believed, seen)
-            for attack, tally in zip(self.attacks, tallies, strict=True):
-                self.score(attack, tally, view)
+            found = Round(pair, setting, number, sign, broadcast, clean, uploads, following, believed, seen)
+            for view, tally in zip(self.game.views, tallies, strict=True):
+                view.score(tally, found)
             broadcast = following
-        self.guessed_right.append(right)
-        return tallies
+        self.outcomes = [tally.outcomes() for tally in tallies]
 
-    def _noisy(self, own: Tensor, clean: Tensor, generator: torch.Generator) -> Tensor:
-        """All uploads of a round with their noise, the target's first: (participants, trials, d)."""
-        sigmas = torch.tensor([self.setting.sigma, *self.setting.other_sigmas], dtype=own.dtype)
-        before = torch.cat([own[None], clean.expand(len(sigmas) - 1, -1, -1)])
-        return self.mechanism.add_noise(before, sigmas[:, None, None], generator)
+    def noise(self) -> NoiseSample:
+        return NoiseSample.join(self.kept)
 
-    def _server(self, uploads: Tensor, generator: torch.Generator) -> Tensor:
-        weights = np.concatenate([[self.setting.weight], self.setting.other_weights])
-        average = self.mechanism.aggregate(uploads.flatten(1), weights).view(uploads.shape[1:])
-        return self.mechanism.add_noise(average, self.setting.sigma_downlink, generator)
+    def _round(self, number: int, own: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
+        """(all uploads with their noise, the target's first: (participants, trials, d); the next broadcast)."""
+        mechanism = self.game.mechanism
+        before = torch.cat([own[None], clean.expand(len(self.sigmas) - 1, -1, -1)])[self.order]
+        sigmas = torch.tensor(self.sigmas, dtype=own.dtype)
+        uploads = mechanism.add_noise(before, sigmas[:, None, None], self.generator)
+        average = mechanism.aggregate(uploads.flatten(1), self.weights).view(uploads.shape[1:])
+        following = mechanism.add_noise(average, self.game.setting.sigma_downlink, self.generator)
+        if self.keeps:
+            self._keep(number, before, uploads, following)
+        return uploads[self.back], following
+
+    def _keep(self, number: int, before: Tensor, uploads: Tensor, following: Tensor) -> None:
+        """The first numbers of this round's noise, for the looks at it."""
+        if (number + 1) * len(self.sigmas) > max(_KEPT_ROWS, 4 * len(self.sigmas)):
+            return
+        few = slice(0, max(1, _KEPT // before.shape[-1]))
+        before, uploads = before[:, few].double(), uploads[:, few].double()
+        average = torch.einsum("i,itd->td", torch.from_numpy(self.weights), uploads)
+        server = following[few].double() - average
+        if float(before.abs().max()) * _FINEST > min(self.sigmas[self.sigmas > 0], default=np.inf):
+            return  # what float32 rounds off would show in so little noise
+        self.kept.append(
+            NoiseSample.of_round(
+                self.number, number, (uploads - before).flatten(1), self.sigmas, self.weights
+            )
+        )
+        if self.game.setting.sigma_downlink > 0:
+            self.kept.append(
+                NoiseSample.of_server(self.number, number, server.flatten(), self.game.setting.sigma_downlink)
+            )
 
     def _believed(self, following: Tensor, broadcast: Tensor, present: Tensor) -> Tensor:
         """Whether the target took part, as the broadcast shows it: its beacon is there or not."""
-        beacon = self.pair.beacon
-        if self.setting.drawn == 1 or beacon is None:
+        pair, setting = self.game.pair, self.game.setting
+        beacon = pair.beacon
+        if setting.drawn == 1 or beacon is None:
             return present
         length = float(beacon.norm())
-        residual = (following - self.pair.follow * broadcast) @ (beacon / length)
-        return residual > self.setting.weight * length / 2
-
-    def score(self, attack: Attack, tally: Tally, view: View) -> None:
-        """Add what the attack learns from one round."""
-        if attack.blind:
-            self._score_blind(tally, view)
-            return
-        upload = view.believed & (view.seen <= attack.uploads)
-        tapped = view.believed & ~upload & (view.seen <= attack.uploads + attack.taps)
-        if attack.uploads:
-            tally.add(*self._from_upload(view), upload)
-        if attack.taps:
-            tally.add(*self._from_taps(view), tapped)
-        if attack.uploads < self.setting.rounds:
-            tally.add(*self._from_broadcast(view, attack.colluding), view.believed & ~upload & ~tapped)
-
-    def _from_upload(self, view: View) -> tuple[Tensor, float, float]:
-        """(how far the target's upload lies from the middle, shift between the worlds, variance)."""
-        residual = view.uploads[0] @ self.pair.direction - self._middle(view)
-        return view.sign * residual, self.pair.shift, self.setting.sigma**2
-
-    def _from_taps(self, view: View) -> tuple[Tensor, float, float]:
-        """The same for the broadcast less all other uploads: p_i(w_i + n_i) + n_D is left."""
-        setting, direction = self.setting, self.pair.direction
-        weights = torch.as_tensor(setting.other_weights, dtype=view.uploads.dtype)
-        known = (view.uploads[1:] @ direction).T @ weights
-        residual = view.following @ direction - known - setting.weight * self._middle(view)
-        variance = (setting.weight * setting.sigma) ** 2 + setting.sigma_downlink**2
-        return view.sign * residual, setting.weight * self.pair.shift, variance
-
-    def _from_broadcast(self, view: View, colluding: bool) -> tuple[Tensor, float, float]:
-        """The same for the broadcast less what the others would have uploaded without noise, or did if they collude."""
-        setting, direction = self.setting, self.pair.direction
-        residual = view.following @ direction - setting.weight * self._middle(view)
-        residual = residual - (1 - setting.weight) * (view.clean @ direction)
-        variance = setting.variance
-        if colluding and setting.colluding:
-            mates = setting.colluding
-            weights, sigmas = setting.other_weights[:mates], setting.other_sigmas[:mates]
-            noise = (view.uploads[1 : 1 + mates] - view.clean) @ direction
-            residual = residual - noise.T @ torch.as_tensor(weights, dtype=residual.dtype)
-            variance -= float(np.sum((weights * sigmas) ** 2))
-        return view.sign * residual, setting.weight * self.pair.shift, variance
-
-    def _middle(self, view: View) -> Tensor:
-        """Half-way between the target's two possible uploads, along the direction in which they differ."""
-        return self.pair.follow * (view.broadcast @ self.pair.direction) + self.pair.middle
-
-    def _score_blind(self, tally: Tally, view: View) -> None:
-        """The broadcast when nobody can tell whether the target took part: a mixture of taking part and not."""
-        setting, pair = self.setting, self.pair
-        residual = (view.following - view.clean) @ pair.direction
-        halves = pair.middle + torch.tensor([-0.5, 0.5]) * view.sign * pair.shift
-        logs = []
-        for half in (setting.weight * halves).tolist():
-            exponent = (residual * half - half**2 / 2) / setting.variance
-            logs.append(
-                torch.logaddexp(
-                    torch.full_like(exponent, _log(1 - setting.drawn)), _log(setting.drawn) + exponent
-                )
-            )
-        tally.ratio += logs[1] - logs[0]
-        tally.information = torch.ones_like(tally.ratio)
+        residual = (following - pair.follow * broadcast) @ (beacon / length)
+        return residual > setting.weight * length / 2
 
 
-def information(attack: Attack, setting: Setting, pair: Pair, taken_part: np.ndarray) -> np.ndarray:
-    """mu² of an attack on a target that takes part so many times: rounds of each kind times what one tells."""
-    uploads = np.minimum(taken_part, attack.uploads)
-    taps = np.minimum(taken_part - uploads, attack.taps)
-    mates = slice(setting.colluding if attack.colluding else 0)
-    hidden = setting.variance - np.sum((setting.other_weights[mates] * setting.other_sigmas[mates]) ** 2)
-    own = (setting.weight * setting.sigma) ** 2 + setting.sigma_downlink**2
-    share = (setting.weight * pair.shift) ** 2
-    return (
-        _times(uploads, pair.shift**2, setting.sigma**2)
-        + _times(taps, share, own)
-        + _times(taken_part - uploads - taps, share, hidden)
-    )
-
-
-def _times(number: np.ndarray, shift: float, variance: float) -> np.ndarray:
-    """number·shift/variance, and 0 where the number is, even without any noise."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(number > 0, number * (np.float64(shift) / np.float64(variance)), 0.0)
-
-
-def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -math.inf
+def _sign(pattern: str, number: int) -> int:
+    turning = PATTERNS[pattern]
+    return -1 if turning and (number // turning) % 2 else 1

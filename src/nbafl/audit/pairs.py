@@ -8,27 +8,37 @@ directions tells an attacker nothing. Uploads come from the protocol's own `uplo
 * `gradient`: a record whose gradient is far longer than G and points one way or the other.
 * `client`: a whole client whose update is far longer than C and points one way or the other (or is absent).
 * `proximal`: a record that pulls with all its might because the broadcast is sure of another class.
+
+A `Pair` is what the fast game plays with: what the target uploads, as a formula. Its `problem` has real records, with
+which the walk along the real path (`path.py`) checks that formula, and the bound for records of any size.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from nbafl.protocol import Training, flatten, load
+from nbafl.audit import problems
+from nbafl.audit.problems import Problem, Scene
+from nbafl.protocol import Training
 from nbafl.protocol.proximal import uploads
+from nbafl.rules import Rule
 
-Upload = Callable[[nn.Module, Tensor, Tensor, Tensor, Training], Tensor]
-CRAFTED = 1e3
-"""How many times longer than its clip a crafted gradient or update is."""
+Upload = Callable[..., Tensor]
 
 
 class Pair(Protocol):
     """Two worlds that differ in the target's data; vectors of many trials are rows."""
+
+    @property
+    def problem(self) -> Problem:
+        """Real records of this pair."""
+        ...
 
     @property
     def start(self) -> Tensor:
@@ -73,6 +83,7 @@ class Pair(Protocol):
 class LinearPair:
     """Uploads that are a multiple of the broadcast plus something fixed: one row per world."""
 
+    problem: Problem
     parts: Tensor
     """(2, d): the fixed part in each world."""
     follow: float
@@ -101,62 +112,19 @@ class LinearPair:
         return self.follow * broadcast
 
 
-class Location(nn.Module):
-    """Mean estimation: the output is the weights themselves, so the squared loss is least at the mean of the targets."""
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(dimension))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weights.expand(len(x), -1)
+def mean_estimation(training: Training, scene: Scene, upload: Upload, _: str = "replace") -> LinearPair:
+    """Records of norm C, the canary at +C or −C along one axis; with a beacon the others lie along a second one."""
+    return _linear(problems.MeanEstimation.of(training, scene), scene, 0.0, upload)
 
 
-def mean_estimation(training: Training, records: int, beacon: bool, upload: Upload) -> LinearPair:
-    """Records of norm C, the first at +C or −C along one axis; with a beacon the others lie along a second one."""
-    dimension = 2 if beacon else 1
-    model = Location(dimension)
-    # One step of size d/2 on the mean over records and coordinates of (w − y)² lands on the mean of the records.
-    exactly = replace(training, steps=1, lr=dimension / 2, mu=0.0, batch=None, loss="squared")
-    values = torch.zeros(records, dimension)
-    if beacon:
-        values[1:, 1] = training.clip
-    found = []
-    for side in (-1, 1):
-        values[0] = 0.0
-        values[0, 0] = side * training.clip
-        found.append(upload(model, torch.zeros(records, 1), values, flatten(model), exactly))
-    return LinearPair(torch.stack(found), 0.0, _second_axis(found, beacon))
-
-
-def crafted_gradient(training: Training, records: int, beacon: bool, upload: Upload) -> LinearPair:
+def crafted_gradient(training: Training, scene: Scene, upload: Upload, _: str = "replace") -> LinearPair:
     """A record whose gradient, long before it is clipped, points along ± one axis; the others' along a second, or are 0."""
-    dimension = 2 if beacon else 1
-    model = nn.Linear(dimension, 1, bias=False)
-    load(torch.zeros(dimension), model)
-    x, y = torch.zeros(records, dimension), torch.zeros(records)
-    if beacon:
-        x[1:, 1], y[1:] = 1.0, CRAFTED * training.record_clip
-    found = []
-    for side in (-1, 1):
-        x[0, 0], y[0] = 1.0, side * CRAFTED * training.record_clip
-        found.append(upload(model, x, y, flatten(model), replace(training, loss="squared")))
-    return LinearPair(torch.stack(found), 1.0, _second_axis(found, beacon))
+    return _linear(problems.CraftedGradient.of(training, scene), scene, 1.0, upload)
 
 
-def whole_client(training: Training, adjacency: str, upload: Upload) -> LinearPair:
+def whole_client(training: Training, scene: Scene, upload: Upload, adjacency: str) -> LinearPair:
     """A client whose update, long before it is clipped, points along ± one axis; under `drop` it is there or not."""
-    model = nn.Linear(1, 1, bias=False)
-    load(torch.zeros(1), model)
-    once = replace(training, steps=1, mu=0.0, batch=None, loss="squared")
-    far = CRAFTED * training.clip / training.lr
-    found = [
-        upload(model, torch.ones(1, 1), torch.full((1,), side * far), flatten(model), once)
-        for side in (-1, 1)
-    ]
-    if adjacency == "drop":
-        found[0] = flatten(model)
-    return LinearPair(torch.stack(found), 1.0)
+    return _linear(problems.WholeClient.of(training, scene, adjacency), scene, 1.0, upload)
 
 
 class SurePair:
@@ -169,34 +137,45 @@ class SurePair:
     follow: float = 1.0
     beacon: Tensor | None = None
 
-    def __init__(self, training: Training, records: int) -> None:
-        assert training.feature_norm is not None
-        self.training, self.records = training, records
-        self.model = nn.Linear(1, 2)
-        self.place = (training.feature_norm**2 - 1) ** 0.5
-        # As sure as the clipping norm leaves room for: half of it is spent on the biases −b and +b.
-        bias = 0.5 * training.clip / 2**0.5
-        self.start = torch.tensor([0.0, 0.0, -bias, bias])
+    def __init__(self, training: Training, scene: Scene, _: Upload, __: str = "replace") -> None:
+        self.problem = problems.UnexpectedClass.of(training, scene)
+        self.share = len(scene.canary) / scene.records
+        self.start = self.problem.start
         one, other = self.target(self.start.expand(2, -1), torch.tensor([0, 1]), 1)
         self.shift = float((other - one).norm())
         self.direction = (other - one) / self.shift
         self.middle = float(((one + other) / 2 - self.start) @ self.direction)
 
     def target(self, broadcast: Tensor, world: Tensor, sign: int) -> Tensor:
-        place = self.place * torch.where((world == 1) == (sign > 0), 1.0, -1.0)
-        x = torch.stack([place, torch.zeros_like(place)], dim=1)[:, :, None]
+        x = torch.zeros(len(broadcast), 2, self.problem.model.in_features, dtype=broadcast.dtype)
+        x[:, 0, 0] = self.problem.place * torch.where((world == 1) == (sign > 0), 1.0, -1.0)
         y = torch.tensor([0, 1]).expand(len(x), -1)
-        share = torch.tensor([1 / self.records, 1 - 1 / self.records]).expand(len(x), -1)
-        return uploads(self.model, x, y, share, broadcast, self.training)
+        share = torch.tensor([self.share, 1 - self.share], dtype=broadcast.dtype).expand(len(x), -1)
+        return uploads(self.problem.model, x, y, share, broadcast, self.problem.training)
 
     def others(self, broadcast: Tensor) -> Tensor:
-        x, y = torch.zeros(len(broadcast), 1, 1), torch.ones(len(broadcast), 1, dtype=torch.int64)
-        return uploads(self.model, x, y, torch.ones(len(broadcast), 1), broadcast, self.training)
+        features = self.problem.model.in_features
+        x = torch.zeros(len(broadcast), 1, features, dtype=broadcast.dtype)
+        y = torch.ones(len(broadcast), 1, dtype=torch.int64)
+        share = torch.ones(len(broadcast), 1, dtype=broadcast.dtype)
+        return uploads(self.problem.model, x, y, share, broadcast, self.problem.training)
 
 
-def _second_axis(found: list[Tensor], beacon: bool) -> Tensor | None:
-    """What both worlds have in common along the second axis."""
-    if not beacon:
-        return None
-    common = (found[0] + found[1]) / 2
-    return common * torch.tensor([0.0, 1.0])
+def _linear(problem: Problem, scene: Scene, follow: float, upload: Upload) -> LinearPair:
+    """Both worlds' uploads from the first broadcast; what they have in common along the second axis is the beacon."""
+    found = []
+    for side in (-1, 1):
+        data = problem.records(scene.lines, scene.rows, side)
+        start = problem.start
+        found.append(start if data is None else scene.upload(upload, problem, data, start))
+    beacon = None
+    if scene.beacon:
+        beacon = torch.zeros_like(found[0])
+        beacon[1] = (found[0][1] + found[1][1]) / 2
+    return LinearPair(problem, torch.stack(found), follow, beacon)
+
+
+def of(rule: Rule, training: Training, scene: Scene, adjacency: str, upload: Upload) -> Pair:
+    """The worst pair of a rule, as the rule names it."""
+    made: Pair = pkgutil.resolve_name(rule.pair)(training, scene, upload, adjacency)
+    return made

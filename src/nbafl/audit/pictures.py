@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from nbafl import protocol
+from nbafl import protocol, rules
 from nbafl.audit.auditor import Audit
 from nbafl.data import mnist
 from nbafl.plan import Plan
@@ -44,7 +40,6 @@ def draw_all(found: Audit, folder: Path) -> list[Path]:
     }
     for name, figure in pictures.items():
         figure.savefig(folder / name, dpi=120)
-        plt.close(figure)
     return [folder / name for name in pictures]
 
 
@@ -53,7 +48,8 @@ def reconstruction(plan: Plan) -> Figure:
     columns: dict[str, float | None] = {"the record": None, "read from the upload,\nno noise": 0.0}
     columns.update(_noises(plan))
     digits = _digits()
-    figure, axes = plt.subplots(DIGITS, len(columns), figsize=(1.9 * len(columns), 1.35 * DIGITS + 1.2))
+    figure = Figure(figsize=(1.9 * len(columns), 1.35 * DIGITS + 1.2))
+    axes = figure.subplots(DIGITS, len(columns))
     for row in range(DIGITS):
         x, y = digits[0].clone(), digits[1].clone()
         x[0], y[0] = digits[0][RECORDS + row], digits[1][RECORDS + row]
@@ -80,11 +76,11 @@ def read_back(x: Tensor, y: Tensor, ratio: float, seed: int) -> Tensor:
     model = _model()
     start = protocol.flatten(model)
     noisy = protocol.add_noise(
-        protocol.upload(model, x, y, start, _TRAINING),
+        rules.upload(model, x, y, start, _TRAINING),
         ratio * _sensitivity(len(x)),
         protocol.generator(seed, 0, "picture"),
     )
-    known = (protocol.upload(model, x[1:], y[1:], start, _TRAINING) - start) * ((len(x) - 1) / len(x))
+    known = (rules.upload(model, x[1:], y[1:], start, _TRAINING) - start) * ((len(x) - 1) / len(x))
     step = -(noisy - start - known)
     gradient = torch.cat([step[:-10].view(10, -1), step[-10:, None]], dim=1)
     # The first broadcast is zero, so p is the same for every x.
@@ -98,7 +94,8 @@ def read_back(x: Tensor, y: Tensor, ratio: float, seed: int) -> Tensor:
 def membership(plan: Plan) -> Figure:
     """Guessing whether a record was among the client's: the score in both cases, without noise and with it."""
     columns = {"no noise": 0.0} | _noises(plan)
-    figure, axes = plt.subplots(1, len(columns), figsize=(3.3 * len(columns), 3.2), squeeze=False)
+    figure = Figure(figsize=(3.3 * len(columns), 3.2))
+    axes = figure.subplots(1, len(columns), squeeze=False)
     for axis, (title, ratio) in zip(axes[0], columns.items(), strict=True):
         absent, present = membership_scores(ratio, plan.seed)
         right = (np.mean(absent < 0) + np.mean(present >= 0)) / 2
@@ -122,7 +119,7 @@ def membership_scores(ratio: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     members = slice(0, RECORDS)
     with_it, without = (x[members].clone(), y[members].clone()), (x[members].clone(), y[members].clone())
     without[0][0], without[1][0] = x[RECORDS], y[RECORDS]
-    clean = [protocol.upload(model, *data, start, _TRAINING) for data in (without, with_it)]
+    clean = [rules.upload(model, *data, start, _TRAINING) for data in (without, with_it)]
     difference = clean[1] - clean[0]
     middle = (clean[0] + clean[1]) / 2
     scores = []
@@ -140,7 +137,8 @@ def scores(found: Audit) -> Figure:
     """The attack's scores in both worlds, beside the distance that the claim allows between them."""
     plan, proof = found.plan, found.claim
     allowed = gdp_mu(plan.epsilon, plan.delta)
-    figure, axis = plt.subplots(figsize=(6.4, 4.2))
+    figure = Figure(figsize=(6.4, 4.2))
+    axis = figure.subplots()
     null, other = proof.outcomes.scores
     edges = np.linspace(min(null.min(), -allowed / 2 - 3), max(other.max(), allowed / 2 + 3), 120)
     one_way, other_way = _worlds(plan)
@@ -176,7 +174,7 @@ def _worlds(plan: Plan) -> tuple[str, str]:
     """What the two worlds differ by, for the legend."""
     if plan.adjacency == "drop":
         return "world 0: the client is not there", "world 1: the client is there"
-    unit = "client" if plan.sensitivity == "client" else "record"
+    unit = plan.rule.unit
     return f"world 0: one {unit} this way", f"world 1: the same {unit} turned around"
 
 
@@ -186,7 +184,7 @@ def _noises(plan: Plan) -> dict[str, float]:
     names = {"paper": "the paper's noise", "separate": "separate noise", "exact": "exact noise"}
     shown = [
         ("paper", plan.epsilon),
-        (plan.calibration if plan.calibration != "paper" else "exact", plan.epsilon),
+        (plan.calibration if plan.calibration != "paper" else "exact", plan.training_epsilon),
     ]
     if plan.epsilon > 2:
         shown.append(("exact", 1.0))

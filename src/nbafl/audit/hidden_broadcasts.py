@@ -8,34 +8,41 @@ paper's uplink requirement, and `separate` calibration, leave this out; a joint 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
-from nbafl.audit.game import Attack, Game, Setting, Tally, View
 from nbafl.audit.pairs import Pair
+from nbafl.audit.views import GameSetting, Round, Tally
 
 NAME = "unseen-broadcasts"
 
 
-class UnseenGame(Game):
-    """The target's last L uploads, and nothing else, with every round's difference pointing the same way."""
+@dataclass(frozen=True)
+class LastUploads:
+    """The target's last L uploads, and nothing else, in a game whose difference points the same way in every round."""
 
-    def sign(self, number: int) -> int:  # noqa: ARG002
-        return 1
+    uploads: int
+    name: str = NAME
+    gaussian: bool = True
 
-    def score(self, attack: Attack, tally: Tally, view: View) -> None:
+    def score(self, tally: Tally, seen: Round) -> None:
         """Weigh the upload by the row of the optimal linear test; the information is the test's own."""
-        first = self.setting.rounds - attack.uploads
-        if view.number < first:
+        first = seen.setting.rounds - self.uploads
+        if seen.number < first:
             return
-        weights, information = optimal_test(self.pair, self.setting, attack.uploads)
-        drift = 1 + self.setting.weight * view.number
-        residual = view.uploads[0] @ self.pair.direction - drift * self.pair.middle
-        tally.ratio += residual * float(weights[view.number - first])
+        weights, information = optimal_test(seen.pair, seen.setting, self.uploads)
+        drift = 1 + seen.setting.weight * seen.number
+        residual = seen.uploads[0] @ seen.pair.direction - drift * seen.pair.middle
+        tally.ratio += residual * float(weights[seen.number - first])
         tally.information = torch.full_like(tally.ratio, information)
 
+    def information(self, setting: GameSetting, pair: Pair, taken_part: np.ndarray) -> np.ndarray:
+        return np.full(len(taken_part), optimal_test(pair, setting, self.uploads)[1])
 
-def optimal_test(pair: Pair, setting: Setting, uploads: int) -> tuple[np.ndarray, float]:
+
+def optimal_test(pair: Pair, setting: GameSetting, uploads: int) -> tuple[np.ndarray, float]:
     """(Σ⁻¹s, sᵀΣ⁻¹s) for the last uploads of the target: shifts s and covariance Σ when uploads follow the broadcast.
 
     After t rounds the broadcast has drifted by t·p·Delta and has variance t·sigma_A²; an upload's own noise stays in
