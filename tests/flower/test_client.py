@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
+from tests.paper_setting import Plan
+from torch import nn
 
 from nbafl.errors import DataError, UsageError
 from nbafl.flower import wire
 from nbafl.flower.client import Client, parameters
 from nbafl.flower.home import prepare
 from nbafl.flower.local_data import client_data, make_schema, read_schema, server_data, write_schema
-from nbafl.flower.release import Releaser
+from nbafl.flower.release import Broadcast, Releaser
 from nbafl.flower.wire import Instruction
-from nbafl.plan import Plan
 from nbafl.privacy.ledger import Ledger, Limits
 from nbafl.protocol import flatten
-from nbafl.protocol.rules import upload
+from nbafl.rules import upload
 from nbafl.simulation.models import build
 
 SHAPE, CLASSES, RECORDS = (6,), 3, 50
@@ -41,11 +41,6 @@ RULES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _identity() -> None:
-    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 2, 3
-
-
 def records() -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(3)
     x = generator.uniform(-0.3, 0.3, (RECORDS, *SHAPE)).astype(np.float32)
@@ -53,7 +48,14 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 
 
 def party(tmp_path: Path, **fields: object) -> Client:
-    given = {"clients": 2, "rounds": 3, "samples": RECORDS, "model": "softmax", "epsilon": 1e6, "delta": 0.01}
+    given = {
+        "clients": 2,
+        "rounds": 3,
+        "samples": RECORDS,
+        "model": "softmax",
+        "epsilon": 50.0,
+        "delta": 0.01,
+    }
     plan = Plan(**{**given, **fields})
     ledger = Ledger(tmp_path / "l.sqlite", anchors=tmp_path / "anchors")
     ledger.set_limits(Limits(1e9, 0.01))
@@ -89,11 +91,42 @@ def test_record_bounds_hold_below_the_rounding_of_float32(tmp_path: Path) -> Non
     """2 eta G/m = 2e-9 here: training in float32 would move large weights by more when one record changes."""
     client = party(tmp_path, sensitivity="gradient", record_clip=1e-6, lr=0.05)
     start, bound = np.full(client.layout.dimension, 3.3), 2 * 0.05 * 1e-6 / RECORDS
-    before = client._train(Instruction("", 1, "", 0), start)
+    asked = Broadcast(Instruction("", 1, "", 0), client.layout, start)
+    before = client._train(asked)
     client.x[0] *= -1
     client.y[0] = (client.y[0] + 1) % CLASSES
-    after = client._train(Instruction("", 1, "", 0), start)
+    after = client._train(asked)
     assert 0 < np.linalg.norm(after - before) <= bound * (1 + 1e-6)
+
+
+class RunningMean(nn.Module):
+    """Keeps a running mean as a plain attribute: a record would enter the gradients of all that follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.mean = nn.Linear(*SHAPE, CLASSES), torch.zeros(SHAPE)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean.to(x.dtype) + 0.1 * x.detach().mean(0)
+        return self.layer(x - self.mean)
+
+
+def test_a_model_that_remembers_is_refused_and_would_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = party(tmp_path, sensitivity="gradient", record_clip=0.5, lr=0.4)
+    with pytest.raises(UsageError, match="a model that remembers nothing"):
+        Client(client.releaser, RunningMean(), *records())
+    # Were it to slip past the question, every chunk would still train a copy that has seen nothing.
+    monkeypatch.setattr("nbafl.protocol.record_gradients.CHUNK_BYTES", 1)
+    client.model = RunningMean().double().train()
+    start, bound = np.full(client.layout.dimension, 0.1), 2 * 0.4 * 0.5 / RECORDS
+    asked = Broadcast(Instruction("", 1, "", 0), client.layout, start)
+    before = [client._train(asked) for _ in range(2)]
+    client.model, client.x[0] = RunningMean().double().train(), 1e4
+    after = [client._train(asked) for _ in range(2)]
+    moved = [float(np.linalg.norm(a - b)) for a, b in zip(after, before, strict=True)]
+    assert 0 < max(moved) <= bound * (1 + 1e-9)
 
 
 def test_the_end_is_a_message_too(tmp_path: Path) -> None:
@@ -108,13 +141,12 @@ def test_the_end_is_a_message_too(tmp_path: Path) -> None:
     ("config", "kind", "complaint"),
     [
         ({"nbafl-plan": "f" * 64}, "train", "not the one this client agreed to"),
-        ({"nbafl-client": 9}, "train", "client 9 is none of the plan's 2 clients"),
+        ({"nbafl-client": 9}, "train", "number 10 is not one of the plan's 2 clients"),
         ({"nbafl-round": "1"}, "train", "must be int"),
-        ({"nbafl-round": 0}, "train", "round 0 is none of the plan's 3 rounds"),
-        ({"nbafl-round": 4}, "train", "round 4 is none of the plan's 3 rounds"),
-        ({}, "evaluate", "only training is answered"),
+        ({"nbafl-round": 0}, "train", "round 0 is not one of the plan's 3 rounds"),
+        ({"nbafl-round": 4}, "train", "round 4 is not one of the plan's 3 rounds"),
+        ({}, "evaluate", "not agreed to an evaluation"),
         ({}, "query", "only training is answered"),
-        ({}, "train.other", "only training is answered"),
     ],
 )
 def test_what_was_not_agreed_is_refused(
@@ -183,23 +215,23 @@ def test_csv_files_are_read_by_the_agreed_schema(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("age,sex,outcome\n50,f,yes\n20,m,no\n")
     (tmp_path / "ranges.toml").write_text("age = [0, 100]\n")
     plan = Plan(dataset="csv", target="outcome", test=str(tmp_path / "test.csv"))
-    write_schema(make_schema(plan), tmp_path / "schema.json")
-    schema = read_schema(tmp_path / "schema.json")
+    write_schema(make_schema(plan), tmp_path / "schema.toml")
+    schema = read_schema(tmp_path / "schema.toml")
     assert schema == make_schema(plan)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.csv").write_text("outcome,sex,age\nno,m,25\n")
     (tmp_path / "own" / "b.csv").write_text("outcome,sex,age\nyes,f,75\n")
     own = client_data(str(tmp_path / "own"), plan, schema)
-    np.testing.assert_allclose(own.x, [[0.25, 0, 1], [0.75, 1, 0]])
+    np.testing.assert_allclose(own.x, [[-0.5, 0, 1], [0.5, 1, 0]])
     assert own.y.tolist() == [0, 1]
-    assert server_data(plan).outputs == own.outputs == 2
+    assert (server_data(plan).outputs, own.outputs, own.classes) == (1, 1, ("no", "yes"))
     with pytest.raises(UsageError, match="schema must be the schema file"):
         client_data(str(tmp_path / "own"), plan)
     (tmp_path / "own" / "c.csv").write_text("outcome,sex\nno,m\n")
     with pytest.raises(DataError, match="lacks the column 'age'"):
         client_data(str(tmp_path / "own"), plan, schema)
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(DataError, match="is not a schema file"):
+    with pytest.raises(DataError, match="is of the first release: run `nbafl serve --prepare` again"):
         read_schema(tmp_path / "bad.json")
 
 

@@ -12,7 +12,7 @@ from flwr.supernode.cli.flower_supernode import load_ssh_private_key
 
 from nbafl.cli import run_command
 from nbafl.errors import DataError, UsageError
-from nbafl.flower import keys
+from nbafl.flower import certificates, keys
 
 
 def test_a_pair_fits_and_flowers_own_supernode_could_use_it(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_only_the_agreed_kind_of_key_is_taken(tmp_path: Path) -> None:
             read(tmp_path / name)
 
 
-def handshake(made: keys.Certificates, authority: Path, host: str) -> None:
+def handshake(made: certificates.Certificates, authority: Path, host: str) -> None:
     """A TLS handshake in memory, as a client that expects `host` and trusts `authority`."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(made.certificate, made.key)
@@ -74,19 +74,19 @@ def handshake(made: keys.Certificates, authority: Path, host: str) -> None:
 
 
 def test_a_client_accepts_its_federations_server_only(tmp_path: Path) -> None:
-    made = keys.make_certificates(["fl.example.org", "127.0.0.1"], tmp_path / "a")
+    made = certificates.make_certificates(["fl.example.org", "127.0.0.1"], tmp_path / "a")
     assert made.key.stat().st_mode & 0o077 == 0
     handshake(made, made.authority, "fl.example.org")
     handshake(made, made.authority, "127.0.0.1")
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         handshake(made, made.authority, "evil.example.org")
-    other = keys.make_certificates(["fl.example.org"], tmp_path / "b")
+    other = certificates.make_certificates(["fl.example.org"], tmp_path / "b")
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(other, made.authority, "fl.example.org")
-    assert keys.find_certificates(tmp_path / "a") == made
-    assert keys.find_certificates(tmp_path) is None
+    assert certificates.find_certificates(tmp_path / "a") == made
+    assert certificates.find_certificates(tmp_path) is None
     with pytest.raises(UsageError, match="at least one name"):
-        keys.make_certificates([], tmp_path / "c")
+        certificates.make_certificates([], tmp_path / "c")
 
 
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,11 +23,11 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
+from tests.paper_setting import Plan
 
 from nbafl.errors import DataError, UsageError
 from nbafl.flower import Limits, private, wire
 from nbafl.flower.wire import Instruction
-from nbafl.plan import Plan
 
 PLAN = Plan(clients=3, rounds=4, sensitivity="client", clip=1.0, epsilon=20, delta=1e-5)
 SIZE = 30_000
@@ -111,14 +111,17 @@ def test_the_same_question_gets_the_same_bytes_and_the_budget_ends() -> None:
     assert again == first[-1]
     assert len(set(first)) == 4
     refused = call(training(), message(5))
-    assert "round 5 is none of the plan's 4 rounds" in refused.error.reason
+    assert "round 5 is not one of the plan's 4 rounds" in refused.error.reason
     other = wire.to_record({**MODEL, "layer.bias": np.ones(4)})
-    assert "the plan has 4 rounds" in call(training(), message(4, model=other)).error.reason
+    assert (
+        "every round of this plan was already answered"
+        in call(training(), message(4, model=other)).error.reason
+    )
 
 
 def test_an_owner_may_be_stricter_than_the_plan() -> None:
     reply = call(training(), message(), limits=Limits(0.01, 1e-6))
-    assert "above this client's limit 0.01" in reply.error.reason
+    assert "would pass one of this client's own limits" in reply.error.reason
 
 
 @pytest.mark.parametrize("kind", [MessageType.EVALUATE, MessageType.QUERY])

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.paper_setting import Plan
 
 from nbafl.errors import Refused
-from nbafl.flower.release import Releaser, check_client, check_instruction, reach
+from nbafl.flower.release import Releaser, check_client, check_instruction, precision_of
 from nbafl.flower.wire import Instruction
-from nbafl.plan import Plan
 from nbafl.privacy.ledger import Declined, Ledger, Limits, Request
 from nbafl.privacy.noise import grid_step
 
@@ -48,7 +48,7 @@ def far(size: float) -> Callable[[], np.ndarray]:
 def test_what_is_clipped_follows_the_rule(
     fields: dict[str, object], around_broadcast: bool, radius: float
 ) -> None:
-    found = reach(Plan(**fields).training())
+    found = Plan(**fields).rule.reach(Plan(**fields).training())
     assert (found.around_broadcast, found.radius) == (around_broadcast, radius)
     vector = np.arange(9.0)
     bounded = found.bound(vector, np.ones(9))
@@ -67,7 +67,7 @@ def test_an_upload_is_the_clipped_update_plus_the_plans_noise(tmp_path: Path) ->
     assert abs(rest.mean()) < 6 * sigma / math.sqrt(SIZE)
     assert abs(upload[0] - START[0] - 1.0) < 6.5 * sigma  # clipped from 1000 to C = 1
     (row,) = [row for row in out.ledger.rows() if row.kind == "release"]
-    assert row.cost_upload == pytest.approx((2 * 1.0 / sigma) ** 2)  # (2C/sigma)^2, MATH section 1
+    assert row.cost_upload == pytest.approx((2 * 1.0 / sigma) ** 2)  # (2C/sigma)^2, math.md (2.4)
 
 
 def test_a_retry_trains_nothing_and_returns_the_same_bytes(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_plan_spends_exactly_its_epsilon_and_no_round_more(tmp_path: Path) -> 
     out = releaser(tmp_path, epsilon=8.0, delta=1e-5)
     for round in (1, 2, 3):
         out.answer(ask(round), 0, START, far(0.1))
-    assert out.ledger.spent().epsilon == pytest.approx(8.0, rel=1e-6)
-    assert out.ledger.spent().epsilon_curious_server > 8.0
+    assert out.ledger.spent().of("client").epsilon == pytest.approx(8.0, rel=1e-6)
+    assert out.ledger.spent().of("client").epsilon_uploads > 8.0
     with pytest.raises(Refused, match="the plan has 3 rounds"):
         out.answer(ask(4), 0, START, far(0.1))
 
@@ -123,6 +123,14 @@ def test_training_that_broke_down_is_sent_as_noise_around_the_broadcast(tmp_path
     assert out.ledger.spent().releases == 1
 
 
+def test_a_plan_made_against_colluders_can_be_run(tmp_path: Path) -> None:
+    """The first release put all noise at the server, and every client declined."""
+    out = releaser(tmp_path, epsilon=8.0, delta=1e-5, adversary="colluders:1")
+    for round in (1, 2, 3):
+        out.answer(ask(round), 0, START, far(0.1))
+    assert out.ledger.spent().of("client").epsilon == pytest.approx(8.0, rel=1e-6)
+
+
 def test_without_noise_nothing_is_uploaded(tmp_path: Path) -> None:
     out = releaser(tmp_path, noise=False)
     with pytest.raises(Refused, match="adds no noise"):
@@ -136,15 +144,28 @@ def test_a_client_with_fewer_records_than_the_plan_counts_on_is_refused() -> Non
     with pytest.raises(Declined, match="fewer than the 100 records that the plan counts on") as refusal:
         check_client(plan, 0, 61)
     assert "61" not in str(refusal.value), "the server hears this: the exact count stays at home"
-    with pytest.raises(Declined, match="client 2 is none of the plan's 2 clients"):
+    with pytest.raises(Declined, match="number 3 is not one of the plan's 2 clients"):
         check_client(plan, 2, 100)
+
+
+def test_where_persons_are_counted_a_refusal_says_persons() -> None:
+    fields = {"sizes": (368, 50), "features": "raw", "dataset": "tables", "target": "sick", "person": "who"}
+    plan = Plan(sensitivity="gradient", delta=0.5, **fields)
+    told = "fewer than the 368 persons that the plan counts on from client number 1:"
+    with pytest.raises(Declined, match=told):
+        check_client(plan, 0, 61)
+    said = " ".join((*plan.assumptions(), *plan.warnings()))
+    assert "The number of persons of each client is public." in said
+    assert "publishing all records of one of its persons would satisfy it" in said
+    by_record = plan.with_fields(person=None)
+    assert "The number of records of each client is public." in by_record.assumptions()
 
 
 @pytest.mark.parametrize("round", [0, -1, 4, 2**40])
 def test_rounds_the_plan_does_not_have_are_refused(round: int) -> None:
     plan = Plan(clients=2, rounds=3, sensitivity="client")
     check_instruction(plan, Instruction(plan.digest(), 3, "ticket", 0), None)
-    with pytest.raises(Declined, match=f"round {round} is none of the plan's 3 rounds"):
+    with pytest.raises(Declined, match=f"round {round} is not one of the plan's 3 rounds"):
         check_instruction(plan, Instruction(plan.digest(), round, "ticket", 0), None)
 
 
@@ -154,20 +175,56 @@ def test_noise_too_small_for_the_grid_is_refused_before_there_is_any_data(tmp_pa
     def never() -> np.ndarray:
         raise AssertionError("trained: a refusal would now depend on the data")
 
-    with pytest.raises(Declined, match="too small beside its clipping norm 1"):
+    with pytest.raises(Declined, match="too small for its clipping norm 1"):
+        out.price(0)
+    with pytest.raises(Declined, match="epsilon 1e"):
         out.answer(ask(), 0, START, never)
+
+
+def test_an_epsilon_beyond_the_noises_precision_is_refused_before_training(tmp_path: Path) -> None:
+    """At epsilon = 65 the far tail of the noise would add 4e-5 to delta (d = 203,530), above 1 at epsilon = 100."""
+    out = releaser(tmp_path, epsilon=65.0, delta=1e-5)
+
+    def never() -> np.ndarray:
+        raise AssertionError("trained in vain")
+
+    with pytest.raises(Declined, match=r"epsilon 65 is too large for noise of finite precision"):
+        out.answer(ask(), 0, np.zeros(203_530), never)
+    assert out.ledger.spent().releases == 0
+
+
+def test_what_finite_precision_adds_is_in_the_price_and_the_claim_still_holds(tmp_path: Path) -> None:
+    out = releaser(tmp_path, epsilon=0.01, delta=1e-5, clients=40)
+    price = out.price(0, 203_530)
+    assert price.rounding == pytest.approx(2 * 203_530 * 41 * 2.0**-44)
+    assert 3 * price.rounding > 1e-4 * 0.01, "far above the accuracy of the accounting"
+    for round in (1, 2, 3):
+        out.answer(ask(round), 0, np.zeros(203_530), lambda: np.zeros(203_530))
+    spent = out.ledger.spent().of("client").epsilon
+    assert spent is not None
+    assert 0.01 * (1 - 1e-3) < spent <= 0.01
+
+
+def test_training_that_broke_down_is_sent_as_noise_around_zero_where_weights_are_clipped(
+    tmp_path: Path,
+) -> None:
+    out = releaser(tmp_path, sensitivity="paper", samples=50, epsilon=8.0)
+    start = np.full(SIZE, 1e4)
+    upload = out.answer(ask(), 0, start, lambda: np.full(SIZE, np.nan))
+    assert np.abs(upload).max() < 10 * float(out.plan.noise_scales().sigma_uplink[0])
 
 
 def test_rounding_at_the_weights_a_server_chose_is_paid_for(tmp_path: Path) -> None:
     """At weights of 9e5 float64 is coarser than 2 eta G/m = 2e-10: two neighbours may differ by sqrt(d) spacings more."""
     fields = {"sensitivity": "gradient", "record_clip": 1e-7, "lr": 1.0, "samples": 1000, "local_steps": 1}
-    out = releaser(tmp_path, epsilon=1e-9, delta=1e-9, adversary="curious-server", **fields)
+    out = releaser(tmp_path, epsilon=1e-6, delta=1e-9, adversary="curious-server", **fields)
     start, sensitivity = np.full(SIZE, 9e5), 2 * 1e-7 / 1000
     noise = out.answer(ask(), 0, start, lambda: start.copy()).astype(np.float64) - start
     sigma = float(out.noise.sigma_uplink[0])
     extra = (grid_step(sigma) + 2 * np.spacing(9e5)) * math.sqrt(SIZE) / sensitivity
     assert 2 * np.spacing(9e5) * math.sqrt(SIZE) > 100 * sensitivity
-    assert abs(noise.std() / (sigma * (1 + extra)) - 1) < 6 / math.sqrt(2 * SIZE)
+    widening = precision_of(out.plan, SIZE).widening
+    assert abs(noise.std() / (sigma * (1 + extra) * widening) - 1) < 6 / math.sqrt(2 * SIZE)
 
 
 def test_a_ledger_that_was_tampered_with_releases_nothing(tmp_path: Path) -> None:

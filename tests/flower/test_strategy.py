@@ -3,91 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
+import torch
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from scipy.stats import chi2
+from tests.flower.rooms import MODEL, SIZE, Room, constant, one_round, plan_of, start
+from tests.paper_setting import Plan
 
 from nbafl.errors import DataError, Refused, UsageError
 from nbafl.flower import NbAFL, wire
-from nbafl.flower.strategy import TooFew
+from nbafl.flower import strategy as strategies
+from nbafl.flower.inbox import TAIL, Inbox
+from nbafl.flower.open_round import TooFew
+from nbafl.flower.release import precision_of
 from nbafl.flower.wire import Instruction
-from nbafl.plan import Plan
-
-SIZE = 20_000
-MODEL = {"weight": np.zeros((SIZE // 10, 10), dtype=np.float32), "batches": np.array(3)}
-Answer = Callable[[Message, Instruction], Message | None]
-
-
-class Room(Grid):
-    """A grid whose clients stand in the same room: each answers a message with a function."""
-
-    def __init__(self, answer: Answer, clients: int = 4) -> None:
-        self.answer, self.online, self.asked = answer, set(range(100, 100 + clients)), []
-
-    def send_and_receive(
-        self,
-        messages: Iterable[Message],
-        *,
-        timeout: float | None = None,  # noqa: ARG002
-    ) -> list[Message]:
-        replies = []
-        for message in messages:
-            instruction = Instruction.read(message.content)
-            self.asked.append(instruction)
-            message.metadata.__dict__["_message_id"] = "m"
-            reply = self.answer(message, instruction)
-            if reply is not None:
-                replies.append(reply)
-        return replies
-
-    def get_node_ids(self) -> set[int]:
-        return self.online
-
-    def set_run(self, run: object) -> None: ...
-    def create_message(self, *_: object, **__: object) -> Message: ...  # type: ignore[empty-body]
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]: ...  # type: ignore[empty-body]
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]: ...  # type: ignore[empty-body]
-    @property
-    def run(self) -> object: ...  # type: ignore[override]
-
-
-@pytest.fixture(autouse=True)
-def _identity() -> None:
-    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 2, 3
-
-
-def plan_of(**fields: object) -> Plan:
-    given = {"clients": 4, "rounds": 3, "sensitivity": "client", "clip": 1.0, "epsilon": 30, "delta": 1e-5}
-    return Plan(**{**given, **fields})
-
-
-def constant(shift: float = 0.0) -> Answer:
-    """Client i sends the broadcast plus (i + 1)/1000 everywhere, without noise."""
-
-    def answer(message: Message, asked: Instruction) -> Message:
-        received = wire.read_any(message.content["arrays"])
-        moved = received["weight"] + np.float32((asked.client + 1) / 1000 + shift)
-        return wire.answer(asked, {**received, "weight": moved}, message)
-
-    return answer
-
-
-def start(strategy: NbAFL, room: Room, **options: object) -> np.ndarray:
-    result = strategy.start(room, wire.to_record(MODEL), **options)
-    assert result.arrays["batches"].numpy() == 3
-    return result.arrays["weight"].numpy().astype(np.float64).ravel()
-
-
-def one_round(strategy: NbAFL, room: Room) -> np.ndarray:
-    messages = strategy.configure_train(1, wire.to_record(MODEL), ConfigRecord(), room)
-    arrays, _ = strategy.aggregate_train(1, room.send_and_receive(messages))
-    assert arrays is not None
-    return arrays["weight"].numpy().astype(np.float64).ravel()
+from nbafl.privacy.noise import SecureGaussian, widened
 
 
 def test_a_round_is_the_average_plus_the_plans_downlink_noise() -> None:
@@ -109,7 +42,7 @@ def test_noise_missing_after_a_dropout_is_made_up_for() -> None:
     final = one_round(strategy, Room(lambda m, i: None if i.client == 2 else answer(m, i)))
     noise = plan.noise_scales()
     sigma = float(noise.sigma_uplink[0])
-    # Four equal clients, three answer: Delta_D grows by 4/3, so the whole noise must (MATH section 3).
+    # Four equal clients, three answer: Delta_D grows by 4/3, so the whole noise must (math.md (7.2)).
     needed = (4 / 3) ** 2 * (sigma**2 / 4 + noise.sigma_downlink**2) - sigma**2 / 3
     assert abs(final.std() / math.sqrt(needed) - 1) < 6 / math.sqrt(2 * SIZE)
     assert abs(final.mean() - (1 + 2 + 4) / 3000) < 6 * math.sqrt(needed / SIZE)
@@ -172,6 +105,42 @@ def test_momentum_is_the_protocols_server_step() -> None:
     # Steps of 0.0025 each round: v1 = 0.0025, v2 = 0.5 v1 + 0.0025, w = v1 + v2.
     noise = 6 * plan.noise_scales().sigma_downlink * 4 / math.sqrt(SIZE)
     assert abs(final.mean() - (0.0025 + 0.5 * 0.0025 + 0.0025)) < noise
+
+
+def test_the_result_is_the_mean_of_the_last_broadcasts() -> None:
+    broadcasts = []
+
+    def remembers(message: Message, asked: Instruction) -> Message | None:
+        if asked.client == 0:
+            broadcasts.append(next(iter(message.content["arrays"].values())).numpy().mean())
+        return constant()(message, asked)
+
+    plan = plan_of(rounds=4, server_average=3)
+    final = start(NbAFL(plan, wait=1), Room(remembers))
+    # each round adds 0.0025 and noise: rounds 2 and 3 are seen as broadcasts, round 4 is one step beyond the third
+    noise = 6 * plan.noise_scales().aggregate(plan.release()) / math.sqrt(SIZE)
+    assert abs(final.mean() - (broadcasts[2] + 2 * broadcasts[3] + 0.0025) / 3) < noise
+    assert abs(final.mean() - broadcasts[3] - 0.0025) > 0.0015 - noise
+
+
+@pytest.mark.parametrize(
+    "optimiser", [{"server_optimiser": "adam", "server_momentum": 0.5}, {"server_average": 3}]
+)
+def test_a_killed_server_keeps_its_optimiser(tmp_path: Path, optimiser: dict) -> None:
+    plan = plan_of(rounds=3, **optimiser)
+    killed, resumed = (NbAFL(plan, wait=1, checkpoint=tmp_path / "state.safetensors") for _ in range(2))
+
+    def dies(message: Message, asked: Instruction) -> Message | None:
+        if asked.round == 3:
+            raise KeyboardInterrupt
+        return constant()(message, asked)
+
+    with pytest.raises(KeyboardInterrupt):
+        start(killed, Room(dies))
+    assert killed.kept
+    resumed.resume(wire.to_record(killed._start))
+    assert resumed.kept.keys() == killed.kept.keys()
+    assert all(torch.equal(value, killed.kept[name]) for name, value in resumed.kept.items())
 
 
 def test_a_killed_server_goes_on_from_its_checkpoint_with_the_same_draw(tmp_path: Path) -> None:
@@ -245,10 +214,37 @@ def test_honest_noise_passes_the_norm_check() -> None:
     assert strategy.last.answered == [0, 1, 2, 3]
 
 
+def test_an_honest_upload_of_two_million_numbers_passes_the_norm_check() -> None:
+    """The grid widens the noise by more than 0.1% there; the first release allowed for 0.1%."""
+    size = 2_000_000
+    plan = Plan(
+        clients=4,
+        rounds=100,
+        sensitivity="client",
+        clip=1.0,
+        epsilon=0.02,
+        delta=1e-5,
+        adversary="curious-server",
+    )
+    start = {"weight": np.zeros(size, dtype=np.float32)}
+    inbox = Inbox(plan, wire.Layout.of(start), start)
+    sigma, sensitivity = float(plan.noise_scales().sigma_uplink[0]), 2.0
+    paid = precision_of(plan, size)
+    assert widened(sigma, sensitivity, size) * paid.widening > 1.001 * sigma
+    honest = SecureGaussian().add(np.eye(1, size).ravel(), sigma, sensitivity, widening=paid.widening)
+    assert inbox.check_norm(honest.astype(np.float32).astype(np.float64), 0) < inbox.largest_norm(0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 10, 1000, 10**6, 10**9])
+def test_an_honest_upload_fails_the_norm_check_with_less_than_e_to_the_minus_72(size: int) -> None:
+    """P(|z| > sqrt(d) + 12), z standard normal in d dimensions: the chi law's own tail."""
+    assert chi2.logsf((math.sqrt(size) + TAIL) ** 2, size) < -(TAIL**2) / 2
+
+
 def test_a_model_with_absurd_weights_is_never_broadcast(tmp_path: Path) -> None:
-    plan = plan_of(rounds=2, clip=1e9, epsilon=1000)
+    plan = plan_of(rounds=2, clip=1e9)
     place = tmp_path / "state.safetensors"
-    with pytest.raises(Refused, match="absurd weights: it is not broadcast"):
+    with pytest.raises(Refused, match="far out of range: it is not broadcast"):
         start(NbAFL(plan, wait=1, checkpoint=place), Room(constant(1e7)))
 
 
@@ -274,3 +270,44 @@ def test_what_cannot_be_promised_is_refused() -> None:
         NbAFL(plan_of(), min_answers=5)
     with pytest.raises(UsageError, match="num_rounds must be the plan's 3 rounds"):
         start(NbAFL(plan_of(), wait=1), Room(constant()), num_rounds=7)
+
+
+def test_a_lost_client_costs_its_grace_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 0.1.0 every later round waited the whole grace for it again."""
+    now, waited = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        waited.append(room.asked[-1].round if room.asked else 0)
+
+    monkeypatch.setattr(strategies.time, "sleep", sleep)
+    monkeypatch.setattr(strategies.time, "monotonic", lambda: now[0])
+    answers = constant()
+
+    def leaves_after_the_first_round(message: Message, asked: Instruction) -> Message | None:
+        room.online.discard(103)
+        return answers(message, asked)
+
+    room = Room(leaves_after_the_first_round)
+    start(NbAFL(plan_of(rounds=8), grace=5.0), room)
+    assert set(waited) == {1}, "only the round after the loss waits"
+    assert 5.0 <= now[0] < 6.0
+
+
+def test_a_client_that_said_it_was_lost_is_not_waited_for_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(strategies.time, "sleep", lambda _: pytest.fail("nobody needs to wait"))
+    answers = constant()
+
+    def lost_once(message: Message, asked: Instruction) -> Message | None:
+        if asked.client == 2 and asked.round == 1:
+            room.online.discard(102)
+            return Message(Error(wire.LOST, "its connection was lost."), reply_to=message)
+        if asked.round == 3:
+            room.online.add(102)
+        return answers(message, asked)
+
+    room = Room(lost_once)
+    start(NbAFL(plan_of(rounds=5), grace=5.0), room)
+    assert [asked.round for asked in room.asked if asked.client == 2] == [1, 4, 5]

@@ -1,39 +1,35 @@
-"""nbafl's own client app: the server's instructions are data, the code that runs is installed here.
-
-A message says which round it is and what the model looks like now; everything else (the plan, the model's code, the
-data, the limits) the client has from its owner. Training is `protocol.rules.upload`, tested against the simulation.
-"""
+"""A party that trains any model with torch: `rules.upload`, tested against the simulation."""
 
 from __future__ import annotations
 
 import copy
-import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, Message
 from torch import nn
+from torch.func import functional_call
 
-from nbafl.flower import wire
-from nbafl.flower.mod import refusal
-from nbafl.flower.release import Releaser, check_instruction
-from nbafl.flower.wire import Instruction, Layout, Malformed
-from nbafl.privacy.ledger import BudgetSpent, Declined, Request
-from nbafl.protocol import client_batches
-from nbafl.protocol.rules import upload as trained_upload
-
-log = logging.getLogger("nbafl")
+from nbafl import rules
+from nbafl.flower.inspection import Own
+from nbafl.flower.party import Party
+from nbafl.flower.release import Broadcast, Releaser
+from nbafl.flower.secure_member import SecureMember
+from nbafl.flower.wire import Layout
+from nbafl.protocol import client_batches, unflatten
+from nbafl.protocol.independence import Kinds, ready_to_train
+from nbafl.protocol.losses import BUILT_IN, check_loss
+from nbafl.protocol.vector import trainable, wide
 
 
 def parameters(model: nn.Module) -> dict[str, np.ndarray]:
-    """A model's parameters as named arrays, in the order of `protocol.flatten`."""
-    return {name: value.detach().cpu().numpy() for name, value in model.named_parameters()}
+    """A model's trainable parameters as named arrays, in the order of `protocol.flatten`; frozen ones never travel."""
+    return {name: wide(value).cpu().numpy() for name, value in trainable(model)}
 
 
-class Client:
-    """One party: its data, its model code, and the only way out (`Releaser`)."""
+class Client(Party):
+    """One party with a model of torch."""
 
     def __init__(
         self,
@@ -43,61 +39,41 @@ class Client:
         y: np.ndarray,
         task: str = "classification",
         on_answer: Callable[[int], None] | None = None,
+        own: Own | None = None,
+        persons: np.ndarray | None = None,
+        secure: SecureMember | None = None,
+        classes: Sequence[str] = (),
     ) -> None:
-        self.releaser, self.on_answer = releaser, on_answer
-        self.training = releaser.plan.training(task)
-        self.layout = Layout.of(parameters(model))
-        # Record bounds such as 2 eta G/m are as small as float32's rounding of the weights: these rules need float64.
-        self._kind = torch.float64 if self.training.rule in ("gradient", "proximal") else torch.float32
-        self.model = copy.deepcopy(model).to(self._kind)
-        self.x = torch.from_numpy(np.array(x)).to(self._kind)
-        self.y = torch.from_numpy(np.array(y))
-        self.ended: str | None = None
-        """How the federation ended, once the server said so."""
-        self.spent: str | None = None
-        """Why nothing more can be released, once the budget is spent."""
+        """`persons`: how many rows each person has, where a person is protected; their rows lie one after another.
 
-    def handle(self, message: Message) -> Message | None:
-        """The reply to a message; None when the server says that the federation is over."""
-        config = message.content.get(wire.CONFIG) if message.has_content() else None
-        if isinstance(config, ConfigRecord) and isinstance(config.get(wire.END), str):
-            self.ended = wire.printable(str(config[wire.END]))
-            return None
-        try:
-            return self._answer(message)
-        except Exception as error:
-            if isinstance(error, BudgetSpent):
-                self.spent = str(error)
-            return refusal(error, message)
+        `classes`: their names, where they have some.
+        """
+        units = len(y) if persons is None else len(persons)
+        layout, shape = Layout.of(parameters(model)), tuple(x.shape[1:])
+        super().__init__(releaser, layout, shape, units, task, on_answer, own, secure, classes)
+        self._kind = torch.float64 if releaser.plan.rule.float64 else torch.float32
+        self.x, self.y = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
+        kinds = Kinds.of(self.x, self.y)
+        self.x = self.x if kinds.tokens else self.x.to(self._kind)
+        self.model = ready_to_train(copy.deepcopy(model).to(self._kind), tuple(x.shape[1:]), kinds=kinds)
+        if self.training.loss not in BUILT_IN:
+            with torch.no_grad():
+                outputs = self.model(self.x[:1]).shape[-1]
+            check_loss(self.training.loss, outputs, task)
+        self.persons = persons
 
-    def _answer(self, message: Message) -> Message:
-        if message.metadata.message_type != "train":
-            raise Declined("only training is answered.")
-        instruction = Instruction.read(message.content)
-        check_instruction(self.releaser.plan, instruction, len(self.y))
-        received = self._broadcast(message)
-        start = self.layout.vector(received)
-        wire.check_broadcast(start)
-        request = Request(instruction.plan, instruction.round, wire.digest(received))
-        upload = self.releaser.answer(
-            request, instruction.client, start, lambda: self._train(instruction, start)
-        )
-        reply = wire.answer(instruction, self.layout.arrays(upload, received), message)
-        if self.on_answer:
-            self.on_answer(instruction.round)
-        return reply
-
-    def _broadcast(self, message: Message) -> dict[str, np.ndarray]:
-        """The arrays received; what this client's own model looks like (its classes, its columns) is not told."""
-        try:
-            return self.layout.read(message.content.get(wire.ARRAYS))
-        except Malformed as error:
-            log.warning("the broadcast does not fit this client's model: %s", error)
-            raise Declined("the broadcast does not fit this client's model; its own log says why.") from None
-
-    def _train(self, instruction: Instruction, start: np.ndarray) -> np.ndarray:
+    def _train(self, asked: Broadcast) -> np.ndarray:
         seed = secrets.randbits(62)  # the order of minibatches is nobody's business
-        order = client_batches(seed, instruction.round, instruction.client, len(self.y), self.training)
-        begin = torch.from_numpy(start).to(self._kind)
-        trained = trained_upload(self.model, self.x, self.y, begin, self.training, order)
+        order = client_batches(
+            seed, asked.instruction.round, asked.instruction.client, len(self.y), self.training
+        )
+        begin = torch.from_numpy(asked.start).to(self._kind)
+        trained = rules.upload(self.model, self.x, self.y, begin, self.training, order, self.persons)
         return trained.numpy().astype(np.float64)
+
+    def _answers(self, point: np.ndarray, x: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            weights = unflatten(torch.from_numpy(point).to(self._kind), self.model)
+            return functional_call(
+                self.model, weights, (torch.from_numpy(np.array(x)).to(self._kind),)
+            ).numpy()

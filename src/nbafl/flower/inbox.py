@@ -1,7 +1,9 @@
 """What the server makes of a reply: a vector it may average, or one sentence why not.
 
-Honest uploads fail the norm check with probability below e^-72 (their noise would have to be longer than
-sigma (sqrt(d) + 12)); that much a rejection by value may add to delta (MATH section 3).
+Honest uploads fail the norm check with probability below e^-72 in every dimension: a standard normal vector is longer
+than sqrt(d) + 12 with no more (Gaussian concentration, E|z| <= sqrt(d)), and everything else that makes an upload longer,
+the noise as wide as it is drawn, the grid and float32 on the wire, is in the bound. That much a rejection by value may add
+to delta (math.md (7.3)).
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import numpy as np
 from flwr.app import Message
 
 from nbafl.flower import wire
-from nbafl.flower.release import reach
+from nbafl.flower.release import precision_of
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
+from nbafl.privacy.noise import grid_step, widened
 
 TAIL = 12.0
 
@@ -28,11 +31,13 @@ class Inbox:
     """Checks for the uploads of one round, all made from one broadcast."""
 
     def __init__(self, plan: Plan, layout: Layout, start: Mapping[str, np.ndarray]) -> None:
-        limit = reach(plan.training())
+        limit = plan.rule.reach(plan)
         self.layout = layout
         self.centre = limit.centre(layout.vector(start))
         self.radius = limit.radius
-        self.sigma = plan.noise_scales().sigma_uplink
+        self.sigma, self.uplink = plan.noise_scales().sigma_uplink, plan.release().uplink
+        self.rounding = limit.rounding(layout.vector(start))
+        self.widening = precision_of(plan, layout.dimension).widening
 
     def read(self, reply: Message, instruction: Instruction) -> np.ndarray:
         """The upload as a vector; anything else than a well-formed, sane one is refused."""
@@ -53,9 +58,18 @@ class Inbox:
         """The norm of what was clipped and noised; NaN, infinities and absurd norms are refused."""
         if not np.isfinite(vector).all():
             raise Malformed("it holds NaN or infinite numbers.")
-        # 1.001: float32 on the wire, and noise widened for the grid.
-        most = 1.001 * (self.radius + float(self.sigma[client]) * (math.sqrt(vector.size) + TAIL))
+        most = self.largest_norm(client)
         norm = float(np.linalg.norm(vector - self.centre))
         if norm > most:
             raise Malformed(f"its norm {norm:.4g} is above {most:.4g}, all that clipping and noise allow.")
         return norm
+
+    def largest_norm(self, client: int) -> float:
+        """What clip, noise, grid and float32 make of an honest upload at most, but for a chance of e^-72."""
+        root = math.sqrt(len(self.centre))
+        sigma = float(self.sigma[client])
+        drawn = self.widening * widened(sigma, float(self.uplink[client]), len(self.centre), self.rounding)
+        whole = self.radius + drawn * (root + TAIL) + grid_step(sigma) * root
+        # float32 moves a number by 2^-24 of its size at most, and by 2^-150 where it is tiny.
+        on_the_wire = 2.0**-24 * (whole + float(np.linalg.norm(self.centre))) + 2.0**-149 * root
+        return (whole + on_the_wire) * (1 + 1e-9)

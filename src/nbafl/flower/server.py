@@ -2,14 +2,15 @@
 
 `run.train` drives it and keeps the run folder: a round is finished once its checkpoint is in place, and the next
 broadcast leaves only after that. Beside the metrics, `answers.jsonl` says who was drawn, who answered, why the others
-did not, and how much noise the server added.
+did not, and how much noise the server added; what is spent so far is told from the same lines as the final statement.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import secrets
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,113 +21,244 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from nbafl.data.checks import Arrays
-from nbafl.durable import write_text
+from nbafl.errors import Refused
+from nbafl.evaluation import Evaluation
 from nbafl.flower import wire
 from nbafl.flower.client import parameters
-from nbafl.flower.link import Link
+from nbafl.flower.evaluation import mean_score
+from nbafl.flower.hub import Hub
+from nbafl.flower.inspection import Facts
+from nbafl.flower.monitor import Progress
+from nbafl.flower.open_round import OpenRound
+from nbafl.flower.spending import Spending
 from nbafl.flower.strategy import NbAFL
-from nbafl.flower.wire import Layout
+from nbafl.flower.wire import Instruction, Layout, Malformed
+from nbafl.folders import answers, files
 from nbafl.plan import Plan
-from nbafl.protocol import flatten, load, record_losses, unflatten
-from nbafl.simulation.metrics import RoundMetrics
+from nbafl.protocol import flatten, likeliest, load, record_losses, unflatten
+from nbafl.simulation.scoring.metrics import RoundMetrics
 
 log = logging.getLogger("nbafl")
 
+HANG_UP = 10.0
+"""Seconds a client may take to hang up once it was told that all is over."""
+FAREWELL = 30.0
+"""Seconds after the end in which clients that are just restarting are still told of it."""
+
+
+class NotReady(Refused):
+    """Somebody would refuse the first round."""
+
+    told = "a client is not ready; nothing was released"
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        why = " ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items()))
+        super().__init__(
+            f"{len(reasons)} of the clients would refuse, so nothing was started or spent. {why}"
+        )
+
 
 class Server:
-    """Rounds with clients on the other end of a Link; see run.Trainer."""
+    """Rounds with clients on the other end of a hub; see run.Trainer."""
 
     def __init__(
         self,
         plan: Plan,
         model: nn.Module,
-        link: Link,
+        hub: Hub,
         *,
         test: Arrays | None = None,
         task: str = "classification",
+        classes: Sequence[str] = (),
         timeout: float = 600.0,
         wait: float = 600.0,
         min_answers: int | None = None,
         answers: Path | None = None,
+        facts: Callable[[int], Facts] | None = None,
+        before_round: Callable[[Server], None] | None = None,
     ) -> None:
-        """`timeout`: seconds a round may take; `wait`: until clients connect; `answers`: file for who answered."""
-        self.plan, self.link, self.timeout, self.answers = plan, link, timeout, answers
-        self.strategy = NbAFL(plan, clients=link.nodes, own_clients=True, wait=wait, min_answers=min_answers)
+        """`timeout`: seconds a round may take; `wait`: until clients connect; `answers`: file for who answered.
+
+        `facts`: what clients are asked to check before the first round, given the rounds done; `before_round` is called
+        ahead of each.
+        """
+        self.plan, self.hub, self.timeout, self.answers = plan, hub, timeout, answers
+        self.strategy = NbAFL(plan, clients=hub.nodes, own_clients=True, wait=wait, min_answers=min_answers)
+        self._facts, self._before_round = facts, before_round
+        self.progress = Progress()
+        self._spending: Spending | None = None
+        self.evaluation: Evaluation | None = None
+        """Ask clients for noisy sums of scores, where there is no test set."""
         self.round, self.vector = 0, flatten(model)
-        self._model, self._loss = model.eval(), plan.training(task).loss
+        self._model, self._loss = model.eval(), plan.training(task, classes).loss
+        self._evaluated = plan.job(task, classes).evaluated
         self._layout = Layout.of(parameters(model))
         self._test = None if test is None else tuple(torch.from_numpy(np.array(part)) for part in test)
 
     def step(self) -> RoundMetrics:
         """One round with whoever is there; `Refused` when too few answer."""
+        if self._spending is None:
+            self.count_rounds()
+        if self._before_round is not None:
+            self._before_round(self)
+        if self._facts is not None:
+            self.check_clients(self._facts(self.round))
+            self._facts = None
         started, number = time.perf_counter(), self.round + 1
-        broadcast = wire.to_record(self._layout.arrays(self.vector.numpy(), {}))
-        messages = self.strategy.configure_train(number, broadcast, ConfigRecord(), self.link.grid)
-        replies = self.link.grid.send_and_receive(messages, timeout=self.timeout)
-        following, _ = self.strategy.aggregate_train(number, replies)
-        happened = self.strategy.last
-        assert happened is not None
-        self.vector = torch.from_numpy(self._layout.vector(self._layout.read(following))).float()
-        self.round = number
+        happened = self._round(number)
+        measured = self._evaluate(number)
         if self.answers is not None:
-            with open(self.answers, "a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(happened)) + "\n")
+            answers.add(self.answers, asdict(happened))
         return RoundMetrics(
             round=number,
             participants=len(happened.answered),
             upload_norm=happened.upload_norm,
             broadcast_norm=float(self.vector.norm()),
             seconds=time.perf_counter() - started,
-            **self._evaluate(number),
+            **measured,
         )
 
+    def _round(self, number: int) -> OpenRound:
+        """Ask, collect, average: the next broadcast is in `vector`."""
+        broadcast = wire.to_record(self._layout.arrays(self.vector.numpy(), {}))
+        with self.progress.during("waiting"):
+            messages = self.strategy.configure_train(number, broadcast, ConfigRecord(), self.hub.exchange)
+        with self.progress.during("training"):
+            replies = self.hub.exchange.send_and_receive(messages, timeout=self.timeout)
+        with self.progress.during("aggregating"):
+            try:
+                following, _ = self.strategy.aggregate_train(number, replies)
+            finally:
+                happened = self.strategy.last
+                assert happened is not None
+                kinds = [self.strategy.kind_of(client) for client in happened.missing]
+                self.progress.count(len(happened.answered), kinds)
+            self.vector = torch.from_numpy(self._layout.vector(self._layout.read(following))).float()
+        self._finished(happened)
+        return happened
+
+    def count_rounds(self) -> None:
+        """Enter what the rounds of earlier processes cost; until then nobody is told an epsilon."""
+        self._spending = Spending(self.plan, self.evaluation)
+        for made in answers.first(self.answers, self.plan, self.round):
+            self._spending.add(made)
+        self.progress.epsilon = self._spending.epsilon()
+        self.progress.rounds_done = self.round
+
+    def _finished(self, happened: OpenRound) -> None:
+        """Enter a round: its cost first, so that no epsilon is ever told for fewer rounds than are."""
+        assert self._spending is not None, "step comes first"
+        self._spending.add(answers.as_round(asdict(happened), self.plan))
+        self.progress.epsilon = self._spending.epsilon()
+        self.progress.rounds_done = self.round = happened.number
+
+    def check_clients(self, facts: Facts) -> None:
+        """Ask everybody whether it could answer; before the first round one refusal stops all, and costs nobody."""
+        with self.progress.during("waiting"):
+            nodes = self.strategy.wait_for_all(self.hub.exchange)
+        questions = [
+            Message(
+                RecordDict({wire.CONFIG: facts.to_config(client)}),
+                dst_node_id=node,
+                message_type=MessageType.QUERY,
+            )
+            for client, node in nodes.items()
+        ]
+        refused = {
+            self.hub.nodes[reply.metadata.src_node_id]: wire.printable(
+                reply.error.reason or "no reason given"
+            )
+            for reply in self.hub.exchange.send_and_receive(questions, timeout=self.timeout)
+            if reply.has_error() and reply.error.code == wire.REFUSED
+        }
+        if refused and self.round == 0:
+            raise NotReady({self.strategy.name(client): reason for client, reason in refused.items()})
+        self.strategy.gone.update(refused)
+
+    @property
+    def layout(self) -> Layout:
+        """How the model's arrays lie in the vector."""
+        return self._layout
+
     def module(self) -> nn.Module:
-        """The broadcast model."""
-        return load(self.vector, self._model)
+        """The model the run has now: the broadcast, or the mean of the last ones where the plan asks for it."""
+        final = self.strategy.server.final(self.vector, self.strategy.kept)
+        return load(final.to(self.vector.dtype), self._model)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything a later process needs: broadcast, velocity, rounds done, and the secret seed of the draw."""
-        state = {
+        """Everything a later process needs: broadcast, optimiser, rounds done, and the secret seed of the draw."""
+        return {
             "vector": self.vector,
             "round": torch.tensor(self.round),
             "draw_seed": torch.tensor(self.strategy.draw_seed),
+            **self.strategy.kept,
         }
-        if self.strategy.velocity is not None:
-            state["velocity"] = torch.from_numpy(self.strategy.velocity)
-        return state
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.vector, self.round = state["vector"], int(state["round"])
         self.strategy.draw_seed = int(state["draw_seed"])
-        self.strategy.velocity = state["velocity"].numpy() if "velocity" in state else None
-        self._drop_unfinished_answers()
+        own = ("vector", "round", "draw_seed")
+        self.strategy.kept = {name: value for name, value in state.items() if name not in own}
+        if self.answers is not None:
+            files.keep_lines(self.answers, lambda line: line["number"] <= self.round)
+        self.count_rounds()
 
-    def say_goodbye(self, outcome: str, patience: float = 10.0) -> None:
-        """Tell every connected client that the federation is over, and wait until they have hung up."""
-        config = ConfigRecord({wire.END: outcome})
-        self.link.grid.push_messages(
-            Message(RecordDict({wire.CONFIG: config}), dst_node_id=node, message_type=MessageType.QUERY)
-            for node in self.link.grid.get_node_ids()
-        )
-        deadline = time.monotonic() + patience
-        while list(self.link.grid.get_node_ids()) and time.monotonic() < deadline:
+    def say_goodbye(self, outcome: str) -> None:
+        """Tell every client that the federation is over, and wait until they have hung up.
+
+        Those who went without a word a moment ago may be restarting: whoever comes back in time is told as well, since
+        a client cannot tell a server that has finished from one that will be back.
+        """
+        patience = min(self.strategy.wait, FAREWELL)
+        config, postbox = ConfigRecord({wire.END: outcome}), self.hub.postbox
+        away = postbox.returning(patience)
+        if away:
+            log.info(
+                "the federation is over; %d clients that went away may still come back and hear it.",
+                len(away),
+            )
+        deadline = time.monotonic() + max(HANG_UP, patience)
+        while (online := postbox.online()) or postbox.returning(patience):
+            for node in online:
+                last = Message(
+                    RecordDict({wire.CONFIG: config}), dst_node_id=node, message_type=MessageType.QUERY
+                )
+                postbox.goodbye(node, last)
+            if time.monotonic() > deadline:
+                break
             time.sleep(0.05)
 
-    def _drop_unfinished_answers(self) -> None:
-        """Rounds beyond the checkpoint are made again; a line that was being written is no line."""
-        if self.answers is None or not self.answers.is_file():
-            return
-        lines = self.answers.read_text(encoding="utf-8").splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]
-        write_text(self.answers, "".join(line for line in whole if json.loads(line)["number"] <= self.round))
+    def _ask_for_counts(self, number: int) -> dict[str, float]:
+        """Accuracy or loss from the clients' noisy sums of scores, in the rounds agreed on."""
+        agreed = self.evaluation
+        if agreed is None or not agreed.due(number, self.plan):
+            return {}
+        arrays = wire.to_record(self._layout.arrays(self.vector.numpy(), {}))
+        sent, questions = {}, []
+        for node in self.hub.exchange.get_node_ids():  # everybody, drawn or not
+            asked = Instruction(self.plan.digest(), number, secrets.token_hex(16), self.hub.nodes[node])
+            sent[node] = asked
+            content = RecordDict({wire.ARRAYS: arrays, wire.CONFIG: ConfigRecord({**asked.to_config()})})
+            questions.append(Message(content, dst_node_id=node, message_type=MessageType.EVALUATE))
+        with self.progress.during("evaluating"):
+            replies = list(self.hub.exchange.send_and_receive(questions, timeout=self.timeout))
+        pairs = [(reply, sent[reply.metadata.src_node_id]) for reply in replies]
+        try:
+            found = mean_score(agreed, pairs)
+        except Malformed as error:
+            log.warning("round %d: sums of scores are not used: %s", number, error)
+            return {}
+        return {} if found is None else agreed.metrics(found)
 
     def _evaluate(self, number: int) -> dict[str, float]:
-        if self._test is None or not self.plan.job().evaluated(number):
+        if self.evaluation is not None and self._test is None:
+            return self._ask_for_counts(number)
+        if self._test is None or not self._evaluated(number):
             return {}
-        with torch.no_grad():
+        with torch.no_grad(), self.progress.during("evaluating"):
             x, y = self._test
             output = functional_call(self._model, unflatten(self.vector, self._model), (x,))
             measured = {"test_loss": float(record_losses(output, y, self._loss).double().mean())}
-            if self._loss == "cross_entropy":
-                measured["test_accuracy"] = float((output.argmax(-1) == y).double().mean())
+            if not y.is_floating_point():
+                measured["test_accuracy"] = float((likeliest(output) == y).double().mean())
         return measured

@@ -12,13 +12,11 @@ already paid for.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,46 +25,31 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from safetensors.numpy import load, save
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from nbafl.durable import write_bytes
 from nbafl.errors import DataError, Refused, UsageError
 from nbafl.flower import wire
 from nbafl.flower.inbox import Inbox, Refusal
+from nbafl.flower.open_round import NOT_CONNECTED, NOT_IN_TIME, OpenRound, TooFew
+from nbafl.flower.release import precision_of
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
 from nbafl.privacy.dropouts import top_up_variance
 from nbafl.privacy.noise import SecureGaussian
+from nbafl.privacy.scope import Scope
 from nbafl.privacy.sensitivity import downlink
-from nbafl.protocol import aggregate, draw, normalise, server_step
+from nbafl.protocol import aggregate, draw, normalise
+from nbafl.protocol.server import State
 
 log = logging.getLogger("nbafl")
 
 
-@dataclass
-class Round:
-    """What happened in the round just aggregated."""
-
-    number: int
-    drawn: list[int]
-    answered: list[int] = field(default_factory=list)
-    missing: dict[int, str] = field(default_factory=dict)
-    sigma_downlink: float = 0.0
-    upload_norm: float | None = None
-
-
-class TooFew(Refused):
-    """Too few clients are left. Why each is silent, its own limit for instance, is between it and the server."""
-
-    def __init__(self, told: str, reasons: Mapping[int, str]) -> None:
-        why = "; ".join(f"client {client}: {reason}" for client, reason in sorted(reasons.items()))
-        super().__init__(f"{told} ({why})." if why else f"{told}.")
-        self.told = told
-        """What the other clients may know."""
-
-
 class NbAFL(Strategy):
     """Noising before aggregation, by a Plan."""
+
+    aggregation = "plain"
 
     def __init__(
         self,
@@ -87,12 +70,14 @@ class NbAFL(Strategy):
         `own_clients`: the clients run nbafl's own app, so rules other than `client` hold too.
         """
         plan = plan if isinstance(plan, Plan) else Plan.from_toml(plan)
-        if not own_clients and plan.sensitivity != "client":
+        if not own_clients and not plan.rule.any_training:
             raise UsageError(
                 "sensitivity",
                 plan.sensitivity,
                 "client around training code that nbafl does not control (others need nbafl's own client app)",
             )
+        if not own_clients and plan.aggregation != self.aggregation:
+            raise UsageError("aggregation", plan.aggregation, f"{self.aggregation} for {type(self).__name__}")
         if not plan.noise:
             raise UsageError("noise", plan.noise, "true in a federation of real parties")
         self.plan = plan
@@ -103,12 +88,20 @@ class NbAFL(Strategy):
         self.clients = dict(clients) if clients is not None else None
         self.wait, self.grace = wait, grace
         self.gone: dict[int, str] = {}
-        self.last: Round | None = None
+        """Clients that said no, and why: they are not asked again."""
+        self.lost: set[int] = set()
+        """Clients that went away and have had their grace: nobody waits for them until they are back."""
+        self.names: Sequence[str] = ()
+        """What people call the clients."""
+        self.last: OpenRound | None = None
         self.draw_seed = secrets.randbits(62)  # who is drawn stays unknown to those who see only broadcasts
-        self.velocity: np.ndarray | None = None
+        self.server = plan.job(classes=plan.weighted_classes).server
+        self.kept: State = {}
+        """What the server's optimiser keeps from round to round."""
         self._layout: Layout | None = None
         self._start: dict[str, np.ndarray] = {}
         self._sent: dict[int, Instruction] = {}
+        self._grid: Grid
         self._release, self._noise = plan.release(), plan.noise_scales()
 
     # --- Flower's interface ------------------------------------------------------------------------------
@@ -134,15 +127,25 @@ class NbAFL(Strategy):
         if evaluate_fn:
             self._evaluate(evaluate_fn, done, arrays, result)
         for number in range(done + 1, self.plan.rounds + 1):
-            messages = list(self.configure_train(number, arrays, train_config or ConfigRecord(), grid))
-            replies = grid.send_and_receive(messages, timeout=timeout)
-            aggregated, metrics = self.aggregate_train(number, replies)
-            assert aggregated is not None
-            result.arrays = arrays = aggregated
-            result.train_metrics_clientapp[number] = metrics or MetricRecord()
+            arrays, metrics = self.make_round(number, arrays, train_config or ConfigRecord(), grid, timeout)
+            result.arrays = arrays
+            result.train_metrics_clientapp[number] = metrics
             if evaluate_fn:
                 self._evaluate(evaluate_fn, number, arrays, result)
+        last = torch.from_numpy(self._layout_known.vector(self._start))
+        final = self.server.final(last, self.kept).numpy()
+        result.arrays = wire.to_record(self._layout_known.arrays(final, self._start))
         return result
+
+    def make_round(
+        self, number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float
+    ) -> tuple[ArrayRecord, MetricRecord]:
+        """The next broadcast, and how many answered."""
+        messages = list(self.configure_train(number, arrays, config, grid))
+        replies = grid.send_and_receive(messages, timeout=timeout)
+        aggregated, metrics = self.aggregate_train(number, replies)
+        assert aggregated is not None
+        return aggregated, metrics or MetricRecord()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -151,11 +154,12 @@ class NbAFL(Strategy):
         self._learn_layout(arrays)
         drawn = draw(self.draw_seed, server_round, self.plan.clients, self.plan.drawn).tolist()
         nodes = self._nodes(grid, drawn)
-        self.last = Round(server_round, drawn)
+        self._grid = grid
+        self.last = OpenRound(server_round, drawn, online=self._available(nodes))
         self._sent, messages = {}, []
         for client in drawn:
             if client not in nodes:
-                self.last.missing[client] = self.gone.get(client, "not connected")
+                self.last.missing[client] = self.gone.get(client, NOT_CONNECTED)
                 continue
             instruction = Instruction(self.plan.digest(), server_round, secrets.token_hex(16), client)
             self._sent[nodes[client]] = instruction
@@ -177,21 +181,8 @@ class NbAFL(Strategy):
         """The next broadcast: checked uploads averaged, the server's noise on top, written down before it is sent."""
         assert self.last is not None, "configure_train comes first"
         uploads = self._good_uploads(self.last, replies)
-        noisy = self._noisy_average(self.last, uploads)
-        current = self._layout_known.vector(self._start)
-        following, velocity = server_step(
-            torch.from_numpy(current),
-            torch.from_numpy(noisy),
-            _tensor(self.velocity),
-            self.plan.server_momentum,
-        )
-        vector = following.numpy()
-        if not np.isfinite(vector).all() or np.abs(vector).max() > wire.LARGEST:
-            raise Refused(f"round {server_round} gave a model with absurd weights: it is not broadcast.")
-        self.velocity = None if velocity is None else velocity.numpy()
-        arrays = self._layout_known.arrays(vector, self._start)
-        self._save(server_round, arrays)
-        return wire.to_record(arrays), MetricRecord({"answered": len(self.last.answered)})
+        arrays = self._step(server_round, self._noisy_average(self.last, uploads))
+        return arrays, MetricRecord({"answered": len(self.last.answered)})
 
     def configure_evaluate(  # Flower names the arguments
         self,
@@ -215,14 +206,13 @@ class NbAFL(Strategy):
         """One line in Flower's log."""
         noise = self._noise
         log.info(
-            "NbAFL: %d clients, %d a round, sigma uplink %.4g, sigma downlink %.4g, epsilon %g at delta %g against %s",
+            "NbAFL: %d clients, %d a round, sigma uplink %.4g, sigma downlink %.4g, claimed: epsilon %g %s",
             self.plan.clients,
             self.plan.drawn,
             float(noise.sigma_uplink.max()),
             noise.sigma_downlink,
             self.plan.epsilon,
-            self.plan.delta,
-            self.plan.adversary,
+            Scope.of(self.plan).words,
         )
 
     # --- checkpoints -------------------------------------------------------------------------------------
@@ -233,13 +223,13 @@ class NbAFL(Strategy):
         if self.checkpoint is None or not self.checkpoint.is_file():
             self._save(0, self._start)
             return 0, initial_arrays
-        content = self.checkpoint.read_bytes()
         try:
-            tensors = load(content)
-            notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+            with safe_open(self.checkpoint, framework="numpy") as content:
+                notes = content.metadata() or {}
+                tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
         except Exception as error:
             raise DataError(f"checkpoint {str(self.checkpoint)!r} is damaged: {error}.") from None
-        if notes.get("plan") != self.plan.digest():
+        if notes.get("plan") not in self.plan.digests():
             raise Refused(f"checkpoint {str(self.checkpoint)!r} belongs to another plan.")
         self.restore(tensors, notes)
         return int(notes["round"]), wire.to_record(self._start)
@@ -247,13 +237,14 @@ class NbAFL(Strategy):
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         """Everything a later process needs, as arrays and notes."""
         tensors = {f"model/{name}": np.asarray(value, order="C") for name, value in self._start.items()}
-        if self.velocity is not None:
-            tensors["velocity"] = self.velocity
+        tensors |= {name: value.numpy() for name, value in self.kept.items()}
         return tensors, {"plan": self.plan.digest(), "draw_seed": str(self.draw_seed)}
 
     def restore(self, tensors: Mapping[str, np.ndarray], notes: Mapping[str, str]) -> None:
         self._start = {name.removeprefix("model/"): value for name, value in tensors.items() if "/" in name}
-        self.velocity = tensors.get("velocity")
+        self.kept = {
+            name: torch.from_numpy(np.array(value)) for name, value in tensors.items() if "/" not in name
+        }
         self.draw_seed = int(notes["draw_seed"])
 
     # --- inside ------------------------------------------------------------------------------------------
@@ -268,17 +259,43 @@ class NbAFL(Strategy):
         wire.check_broadcast(Layout.of(self._start).vector(self._start))
         self._layout = Layout.of(self._start)
 
+    def _step(self, number: int, mean: np.ndarray) -> ArrayRecord:
+        """The server's step towards a mean: the next broadcast, written down before it is sent."""
+        current = torch.from_numpy(self._layout_known.vector(self._start))
+        following, kept = self.server.step(current, torch.from_numpy(mean), self.kept, number)
+        vector = following.numpy()
+        if not np.isfinite(vector).all() or np.abs(vector).max() > wire.LARGEST:
+            raise Refused(f"round {number} gave a model with weights far out of range: it is not broadcast.")
+        self.kept = kept
+        arrays = self._layout_known.arrays(vector, self._start)
+        self._save(number, arrays)
+        return wire.to_record(arrays)
+
+    def wait_for_all(self, grid: Grid) -> dict[int, int]:
+        """Client number to node id, once all are connected or `wait` is over."""
+        deadline = time.monotonic() + self.wait
+        while len(known := self._number(set(grid.get_node_ids()))) < self.plan.clients - len(self.gone):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        return known
+
     def _nodes(self, grid: Grid, drawn: list[int]) -> dict[int, int]:
         """Client number to node id, of those connected: waits for all at first, for those drawn later on."""
         started = time.monotonic()
-        wanted = set(range(self.plan.clients)) if not self._sent else set(drawn) - self.gone.keys()
+        everybody = set(range(self.plan.clients)) if not self._sent else set(drawn)
         patience = self.wait if not self._sent else min(self.grace, self.wait)
         while True:
             known = self._number(set(grid.get_node_ids()))
+            self.lost -= known.keys()
+            wanted = everybody - self.gone.keys() - self.lost
             waited = time.monotonic() - started
-            enough = len(known.keys() & set(drawn)) >= self.min_answers
-            if wanted <= known.keys() or (enough and waited > patience):
-                return known
+            asked = set(drawn) - self.gone.keys()
+            enough = len(asked & known.keys()) >= self.min_answers
+            hopeless = len(asked) < self.min_answers  # the round says so, with everybody's reason
+            if hopeless or (enough and (wanted <= known.keys() or waited > patience)):
+                self.lost |= wanted - known.keys()
+                return {client: node for client, node in known.items() if client not in self.gone}
             if waited > self.wait:
                 raise TooFew(
                     f"only {len(known)} of {self.plan.clients} clients were connected after {self.wait:g} s; "
@@ -287,6 +304,20 @@ class NbAFL(Strategy):
                 )
             time.sleep(0.1)
 
+    def _available(self, nodes: Mapping[int, int]) -> list[int]:
+        """Connected clients that have not said no for good."""
+        return sorted(nodes.keys() - self.gone.keys())
+
+    def kind_of(self, client: int) -> str:
+        """In one word why a client gave no usable upload in the last round."""
+        assert self.last is not None
+        said = {NOT_CONNECTED: "absent", NOT_IN_TIME: "late"}.get(self.last.missing.get(client, ""))
+        return said or ("refused" if client in self.gone else "lost" if client in self.lost else "rejected")
+
+    def name(self, client: int) -> str:
+        """What people call this client."""
+        return f"client {self.names[client]}" if self.names else f"client {client}"
+
     def _number(self, online: set[int]) -> dict[int, int]:
         if self.clients is None:
             if len(online) < self.plan.clients:
@@ -294,14 +325,14 @@ class NbAFL(Strategy):
             self.clients = {node: number for number, node in enumerate(sorted(online)[: self.plan.clients])}
         return {number: node for node, number in self.clients.items() if node in online}
 
-    def _good_uploads(self, happened: Round, replies: Iterable[Message]) -> dict[int, np.ndarray]:
+    def _good_uploads(self, happened: OpenRound, replies: Iterable[Message]) -> dict[int, np.ndarray]:
         """Client number to checked upload; refuses when too few are left."""
         inbox = Inbox(self.plan, self._layout_known, self._start)
         uploads: dict[int, np.ndarray] = {}
         for reply in replies:
             instruction = self._sent.get(reply.metadata.src_node_id)
             if instruction is None or instruction.client in uploads:
-                log.warning("round %d: a reply nobody asked for was dropped.", happened.number)
+                log.warning("round %d: an unsolicited reply was discarded.", happened.number)
                 continue
             try:
                 uploads[instruction.client] = inbox.read(reply, instruction)
@@ -309,13 +340,16 @@ class NbAFL(Strategy):
                 happened.missing[instruction.client] = str(error)
                 if isinstance(error, Refusal):
                     self.gone[instruction.client] = str(error)
+                elif reply.has_error() and reply.error.code == wire.LOST:
+                    self.lost.add(instruction.client)
                 log.warning(
-                    "round %d: no upload of client %d: %s", happened.number, instruction.client, error
+                    "round %d: no upload of %s: %s", happened.number, self.name(instruction.client), error
                 )
         for instruction in self._sent.values():
             if instruction.client not in uploads:
-                happened.missing.setdefault(instruction.client, "no answer in time")
+                happened.missing.setdefault(instruction.client, NOT_IN_TIME)
         happened.answered = sorted(uploads)
+        happened.still_online = self._available(self._number(set(self._grid.get_node_ids())))
         if len(uploads) < self.min_answers:
             raise TooFew(
                 f"round {happened.number} stopped: {len(uploads)} of {len(happened.drawn)} clients gave a usable "
@@ -326,7 +360,7 @@ class NbAFL(Strategy):
         happened.upload_norm = float(np.mean(offsets))
         return uploads
 
-    def _noisy_average(self, happened: Round, uploads: Mapping[int, np.ndarray]) -> np.ndarray:
+    def _noisy_average(self, happened: OpenRound, uploads: Mapping[int, np.ndarray]) -> np.ndarray:
         """sum p_i w_i over those who answered, plus server noise with the top-up for those who did not."""
         drawn, answered = np.array(happened.drawn), np.array(happened.answered)
         stacked = torch.from_numpy(np.stack([uploads[client] for client in happened.answered]))
@@ -337,7 +371,10 @@ class NbAFL(Strategy):
         happened.sigma_downlink = math.sqrt(sigma_downlink**2 + extra)
         if happened.sigma_downlink == 0:
             return average
-        return SecureGaussian().add(average, happened.sigma_downlink, downlink(uplink, normalise(weights)))
+        widening = precision_of(self.plan, average.size).widening
+        return SecureGaussian().add(
+            average, happened.sigma_downlink, downlink(uplink, normalise(weights)), widening=widening
+        )
 
     def _save(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
         self._start = dict(arrays)
@@ -355,7 +392,3 @@ class NbAFL(Strategy):
         if measured is not None:
             log.info("round %d: %s", done, measured)
             result.evaluate_metrics_serverapp[done] = measured
-
-
-def _tensor(array: np.ndarray | None) -> torch.Tensor | None:
-    return None if array is None else torch.from_numpy(np.ascontiguousarray(array))

@@ -21,17 +21,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from nbafl.errors import NbaflError
 
 ARRAYS, CONFIG, ANSWER = "arrays", "config", "nbafl"
-PLAN, ROUND, TICKET, CLIENT, END = (
+PLAN, ROUND, TICKET, CLIENT, END, CHECK = (
     "nbafl-plan",
     "nbafl-round",
     "nbafl-ticket",
     "nbafl-client",
     "nbafl-end",
+    "nbafl-check",
 )
 LARGEST = 1e6
 """No weight of a sane model is larger; a broadcast beyond it is not trained on."""
-REFUSED = 900
-"""Error code of a client that says no; Flower's own codes are below 100."""
+REFUSED, UNREADABLE, LOST = 900, 901, 902
+"""Error codes: a client says no, its reply cannot be read, it went away. Flower's own are below 100."""
 _HEADER = 1024  # bytes of a .npy header, at most
 
 
@@ -50,6 +51,10 @@ class Instruction:
 
     def to_config(self) -> dict[str, int | str]:
         return {PLAN: self.plan, ROUND: self.round, TICKET: self.ticket, CLIENT: self.client}
+
+    def answered(self) -> ConfigRecord:
+        """What an answer says of itself."""
+        return ConfigRecord({PLAN: self.plan, ROUND: self.round, TICKET: self.ticket})
 
     @classmethod
     def read(cls, content: RecordDict) -> Instruction:
@@ -86,6 +91,11 @@ class Layout:
     def dimension(self) -> int:
         """d: how many numbers are clipped and noised."""
         return sum(math.prod(shape) for _, shape, _ in self.floats)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes these arrays take as they travel, at most."""
+        return sum(math.prod(shape) * kind.itemsize + _HEADER for _, shape, kind in self.entries)
 
     def read(self, record: Any) -> dict[str, np.ndarray]:
         """The arrays of a record that must have exactly this layout."""
@@ -149,8 +159,7 @@ def check_broadcast(vector: np.ndarray) -> None:
 
 def answer(instruction: Instruction, arrays: Mapping[str, np.ndarray], message: Message) -> Message:
     """A client's reply: the arrays and what they answer, nothing else."""
-    config = ConfigRecord({PLAN: instruction.plan, ROUND: instruction.round, TICKET: instruction.ticket})
-    return Message(RecordDict({ARRAYS: to_record(arrays), ANSWER: config}), reply_to=message)
+    return Message(RecordDict({ARRAYS: to_record(arrays), ANSWER: instruction.answered()}), reply_to=message)
 
 
 def check_answer(content: RecordDict, expected: Instruction) -> None:
@@ -171,6 +180,11 @@ def check_answer(content: RecordDict, expected: Instruction) -> None:
 def printable(text: str) -> str:
     """A stranger's sentence, short and without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:300])
+
+
+def text_field(config: ConfigRecord, name: str) -> str:
+    """A field of a message that must be text."""
+    return str(_field(config, name, str))
 
 
 def _field(config: ConfigRecord, name: str, kind: type) -> Any:
