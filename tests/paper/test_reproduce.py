@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 from nbafl.cli.reproduce import reproduce as verb
 from nbafl.errors import DataError, UsageError
-from nbafl.paper.data import compute, main, read_results, write_trials
 from nbafl.paper.over_rounds import Sweep
 from nbafl.paper.reproduce import FIGURES, Reproduction, reproduce, runs_of
 from nbafl.paper.runs import Runs, Wanted
 from nbafl.paper.settings import Settings
+from nbafl.paper.trainings import compute, main, read_results, write_trials
 
 TINY = Settings(
     clients=6,
@@ -72,7 +72,7 @@ def test_every_figure_has_a_verdict_under_both_calibrations(made: tuple[Path, Re
     assert json.loads((folder / "verdicts.json").read_text()) == result.verdicts
     judged = {(entry["figure"], entry["calibration"]) for entry in result.verdicts}
     assert judged == {(number, calibration) for number in FIGURES for calibration in ("paper", "exact")}
-    assert {entry["verdict"] for entry in result.verdicts} <= {"holds", "fails", "artefact"}
+    assert {entry["verdict"] for entry in result.verdicts} <= {"holds", "fails", "artefact", "undecided"}
     assert len({entry["claim"] for entry in result.verdicts}) == 5
 
 
@@ -89,7 +89,7 @@ def test_a_second_call_trains_nothing(
     def trains(*_: Any, **__: Any) -> None:
         raise AssertionError("a cached result was computed again")
 
-    monkeypatch.setattr("nbafl.paper.data.simulate_batch", trains)
+    monkeypatch.setattr("nbafl.paper.trainings.simulate_batch", trains)
     for asked in ((2, 9, 10), (11,), (7,)):
         again = reproduce(asked, seeds=2, out=made[0], settings=TINY)
         assert again.verdicts == [entry for entry in made[1].verdicts if entry["figure"] in asked]
@@ -156,7 +156,7 @@ def test_the_trainings_need_torch_and_numpy_alone() -> None:
 import sys
 for name in {absent.split()!r}:
     sys.modules[name] = None
-import nbafl.paper.data
+import nbafl.paper.trainings
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -184,7 +184,7 @@ def test_the_verb_writes_the_trainings_and_prints_json(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_the_papers_setting_gives_the_known_values() -> None:
-    """MATH section 5, three seeds there: 0.863, 0.759, 0.605, 0.520, and 0.555 at K = 40; two seeds here."""
+    """math.md, section 13, three seeds there: 0.863, 0.759, 0.605, 0.520, and 0.555 at K = 40; two seeds here."""
     s = Settings()
     known = {(50.0, 50): 0.863, (60.0, 50): 0.759, (100.0, 50): 0.605, (None, 50): 0.520, (50.0, 40): 0.555}
     wanted = {key: Wanted("paper", key[0], 50, key[1], 25, 0.0) for key in known}
@@ -192,3 +192,15 @@ def test_the_papers_setting_gives_the_known_values() -> None:
     runs.results = compute(runs.trials)
     for key, value in known.items():
         assert runs.values(wanted[key]).mean() == pytest.approx(value, abs=0.03)
+
+
+def test_pictures_for_print_hold_real_text(tmp_path):
+    from nbafl.paper.pictures import Panel, Picture, Series, write
+
+    line = Series("N = 50", (1, 2, 3), np.array([[0.3, 0.2, 0.1]]), 0)
+    files = write(Picture(4, "paper", "a picture", (Panel((line,), "round", "training loss"),)), tmp_path)
+    assert "training loss" in files.svg.read_text()
+    printed = files.svg.with_suffix(".pdf").read_bytes()
+    width = float(re.search(rb"/MediaBox \[ 0 0 ([0-9.]+)", printed)[1])
+    assert width == pytest.approx(3.5 * 72)
+    assert b"/FontDescriptor" in printed

@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nbafl.paper.data import Trial
 from nbafl.paper.evidence import Test
 from nbafl.paper.fig08 import Expressions
+from nbafl.paper.pictures import Panel, Picture, Series, draw
 from nbafl.paper.reproduce import FIGURES, runs_of
 from nbafl.paper.runs import Runs
 from nbafl.paper.settings import CALIBRATIONS, Settings
+from nbafl.paper.trainings import Trial
 from nbafl.paper.verdicts import judge, verdicts
 
 TRAINED = tuple(number for number in FIGURES if number != 8)
 Law = Callable[[Trial, int], float]
 
 
-def filled(law: Law) -> Runs:
+def filled(law: Law, seeds: int = 5) -> Runs:
     """The runs of all figures with results that follow the law."""
-    runs = runs_of(TRAINED, Settings(), seeds=5)
+    runs = runs_of(TRAINED, Settings(), seeds)
     for trial in runs.trials:
         rounds = [t for t in range(1, trial.job.rounds + 1) if trial.job.evaluated(t)]
         rng = np.random.default_rng(int(trial.key, 16))
@@ -85,6 +86,35 @@ def test_evidence_names_the_adversary_and_what_is_granted(lawful: Runs, tmp_path
     assert privacy["real_epsilon"] > 5 * privacy["claimed_epsilon"]
     honest = next(e for e in entries if e["claim"].startswith("K-random") and e["calibration"] == "exact")
     assert honest["evidence"]["privacy"]["real_epsilon"] == pytest.approx(60, rel=1e-6)
+
+
+def test_one_seed_decides_nothing_that_rests_on_training(tmp_path: Path) -> None:
+    """Curves that show the claim are no failure where one seed has no p-value."""
+    runs = filled(noise_law, seeds=1)
+    for entry in verdicts(runs, Expressions(runs.settings, tmp_path), (2, 10, 11)):
+        assert entry["verdict"] == "undecided"
+        assert entry["evidence"]["sentence"].endswith("; 1 seed cannot decide")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "shown", "refuted", "undecided"),
+    [(1, False, True, True), (2, True, False, True), (2, False, False, False), (2, True, True, False),
+     (5, True, False, False), (None, True, False, False)],
+)  # fmt: skip
+def test_few_seeds_leave_open_only_what_the_means_show(
+    seeds: int | None, shown: bool, refuted: bool, undecided: bool
+) -> None:
+    test = Test(False, refuted, {}, shown, seeds)
+    assert judge("exact", {"exact": test}, False) == ("undecided" if undecided else "fails")
+    assert not Test(True, False, {}, shown, seeds).undecided
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(1, 0), (2, 1)])
+def test_a_band_needs_two_seeds(seeds: int, bands: int) -> None:
+    values = np.arange(3.0 * seeds).reshape(seeds, 3)
+    panel = Panel((Series("line", (1.0, 2.0, 3.0), values, 0),), "x", "y")
+    (axes,) = draw(Picture(2, "paper", "title", (panel,))).axes
+    assert len(axes.collections) == bands
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +10,11 @@ import torch
 from torch import nn
 
 from nbafl.data.federation import Federation
-from nbafl.errors import DataError, UsageError
+from nbafl.errors import UsageError
 from nbafl.protocol import Training, flatten
 from nbafl.simulation.job import Job
 from nbafl.simulation.simulator import Simulator
-from nbafl.theory.constants import MeasuredConstants, loss_and_gradient, measure
+from nbafl.theory.constants import loss_and_gradient, measure
 
 TRAINING = Training(rule="paper", steps=3, lr=0.02, mu=0.0, clip=1e6, loss="squared")
 
@@ -85,7 +83,9 @@ def test_divergence_and_polyak_are_those_of_the_broadcasts(federation: Federatio
 
 
 def loss_at(model: nn.Module, x: np.ndarray, y: np.ndarray) -> float:
-    value, _ = loss_and_gradient(model, torch.from_numpy(x), torch.from_numpy(y), flatten(model), "squared")
+    value, _ = loss_and_gradient(
+        model, torch.from_numpy(x), torch.from_numpy(y), flatten(model), Training(loss="squared")
+    )
     return value
 
 
@@ -98,22 +98,6 @@ def test_average_and_worst_take_the_right_side(federation: Federation, model: nn
         found.polyak.low,
         found.divergence.high,
     )
-
-
-def test_saved_constants_come_back(federation: Federation, model: nn.Module, tmp_path: Path) -> None:
-    found = measure(federation, model, TRAINING, rounds=2)
-    found.save(tmp_path / "constants.json")
-    assert MeasuredConstants.load(tmp_path / "constants.json") == found
-
-
-def test_anything_else_is_refused(federation: Federation, model: nn.Module) -> None:
-    content = measure(federation, model, TRAINING, rounds=1).to_dict()
-    with pytest.raises(DataError, match="rho"):
-        MeasuredConstants.from_dict({key: value for key, value in content.items() if key != "rho"})
-    with pytest.raises(DataError):
-        MeasuredConstants.from_dict({**content, "polyak": {"mean": -1.0, "low": -1.0, "high": -1.0}})
-    assert json.loads(json.dumps(content)) == content
-    assert dataclasses.asdict(MeasuredConstants.from_dict(content)) == content
 
 
 def test_a_client_alone_is_compared_with_where_it_started(federation: Federation, model: nn.Module) -> None:

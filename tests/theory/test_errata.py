@@ -10,7 +10,7 @@ import pytest
 import sympy
 from scipy.special import gammaln
 
-from nbafl.theory.assumptions import Constants, Setting
+from nbafl.theory.assumptions import Constants, TheoremSetting
 from nbafl.theory.bounds import finite_population, lemma3, lemma3_random, theorem2_form
 
 PAPER_DIMENSION = 784 * 256 + 256 + 256 * 10 + 10
@@ -67,7 +67,7 @@ def test_polyak_of_every_client_is_not_polyak_of_their_mean() -> None:
 def test_the_appendix_flips_the_sign_of_kappa() -> None:
     """kappa with P - 1 makes the noise term of Theorem 2 negative; the theorem itself has 1 - P."""
     constants = Constants(1.4, 0.4, 0.05, 1.3, 0.4, 2.3)
-    form, _ = theorem2_form(Setting(50, 50, 25, 1, 100, 60, 0.01, 6.0), constants)
+    form, _ = theorem2_form(TheoremSetting(50, 50, 25, 1, 100, 60, 0.01, 6.0), constants)
     assert form is not None
     assert form.kappa1 > 0
     appendix = form.kappa1 * (1 - form.contraction) / (form.contraction - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbafl.theory.assumptions import Constants, Evaluation, Setting
+from nbafl.theory.assumptions import Constants, Evaluation, TheoremSetting
 from nbafl.theory.bounds import printed
 from nbafl.theory.optimum import minimise, whole_numbers
 
@@ -22,7 +22,7 @@ def test_the_printed_minimiser_is_that_of_brute_force() -> None:
     constants = Constants(rho=1.4, beta=0.4, polyak=0.05, dissimilarity=1.37, divergence=0.4, initial_gap=2.3)
 
     def value(rounds: int) -> Evaluation:
-        return printed(Setting(50, 50, rounds, 1, 100, 60, 0.01, 5.0), constants)
+        return printed(TheoremSetting(50, 50, rounds, 1, 100, 60, 0.01, 5.0), constants)
 
     found = minimise("T", value, whole_numbers(2000))
     brute = {t: v for t in range(1, 2001) if (v := value(t).value) is not None}
@@ -36,7 +36,7 @@ def test_the_best_rounds_of_the_printed_form_grow_with_epsilon() -> None:
     best = [
         minimise(
             "T",
-            lambda t, e=epsilon: printed(Setting(50, 50, t, 1, 100, e, 0.01, 5.0), constants),
+            lambda t, e=epsilon: printed(TheoremSetting(50, 50, t, 1, 100, e, 0.01, 5.0), constants),
             whole_numbers(3000),
         ).at
         for epsilon in (50, 60, 100)

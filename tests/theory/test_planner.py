@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.paper_setting import Plan
 
 from nbafl.data.federation import Federation
 from nbafl.errors import DataError, UsageError
-from nbafl.plan import Plan
 from nbafl.privacy.sensitivity import softmax_constants
 from nbafl.protocol import Training
 from nbafl.simulation import build
@@ -90,8 +90,10 @@ def test_the_planner_finds_a_good_t_for_a_private_plan_with_momentum() -> None:
     y = (x @ np.array([1.0, 0.7, -0.6, 0.0]) + numbers.normal(0, 0.15, 1000) > 0.55).astype(int)
     sizes = (100, 200, 300, 400)
     federation = Federation.partitioned(x, y, sizes=sizes)
-    plan = Plan(sizes=sizes, model="softmax", sensitivity="gradient", epsilon=1, delta=1e-5, lr=0.4,
-                server_momentum=0.9)  # fmt: skip
+    plan = Plan(
+        sizes=sizes, model="softmax", sensitivity="gradient", epsilon=1, delta=1e-5, lr=0.4, rounds=25, record_clip=1,
+        server_momentum=0.9,
+    )  # fmt: skip
     model = build("softmax", (4,), 2, 0)
 
     def trained(rounds: int) -> float:
@@ -173,14 +175,23 @@ def test_a_pilot_is_kept_in_the_file_and_read_from_it(
     assert path.exists()
     assert Knowledge.load(path) == knowledge
     assert plan_bounds(small, str(path)) == first
-    path.write_text("{}")
-    with pytest.raises(DataError, match="does not hold a pilot"):
-        plan_bounds(small, path)
+    kept = json.loads(path.read_text())
+    less = {name: value for name, value in kept["constants"].items() if name != "rho"}
+    wrong = {**kept["constants"], "polyak": {"mean": -1.0, "low": -1.0, "high": -1.0}}
+    for content, told in (
+        ({}, "constants"),
+        ({**kept, "constants": less}, "constants.rho"),
+        ({**kept, "constants": wrong}, "polyak"),
+        ({**kept, "pilot": {**kept["pilot"], "losses": 3}}, "pilot.losses"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(DataError, match=f"does not hold a pilot: {told}"):
+            plan_bounds(small, path)
 
 
 @pytest.mark.e2e
 def test_best_rounds_within_a_third_of_the_measured_best() -> None:
-    """The paper's setting (MATH section 5), `paper` calibration: a 10-round pilot against whole trainings."""
+    """The paper's setting (math.md, section 13), `paper` calibration: a 10-round pilot against whole trainings."""
     setting = Plan(mu=0.0, calibration="paper", seed=1)
     knowledge = explore(setting)
     assert len(knowledge.pilot.losses) <= 10

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from nbafl.simulation.crew import one_thread
-from nbafl.theory.assumptions import Constants, Setting
+from nbafl.simulation.cores import one_thread
+from nbafl.theory.assumptions import Constants, TheoremSetting
 from nbafl.theory.bounds import LocalSolver, finite_population, printed, repaired
 
 PROBLEMS = 150
@@ -130,9 +130,9 @@ def constants_of(problem: Quadratics, outcome: Outcome) -> Constants:
     )
 
 
-def _setting(problem: Quadratics, rounds: int, drawn: int, epsilon: float = 60.0) -> Setting:
+def _setting(problem: Quadratics, rounds: int, drawn: int, epsilon: float = 60.0) -> TheoremSetting:
     clients = len(problem.centres)
-    return Setting(
+    return TheoremSetting(
         clients=clients,
         per_round=drawn,
         rounds=rounds,
@@ -199,7 +199,7 @@ def test_printed_is_below_the_expected_gap_on_many_problems() -> None:
 
 def test_losses_that_are_not_convex_need_mu_above_rho() -> None:
     constants = Constants(2.0, 1.0, 0.1, 1.0, 0.5, 3.0)
-    setting = Setting(5, 5, 10, 1, 100, 60, 0.01, mu=1.5)
+    setting = TheoremSetting(5, 5, 10, 1, 100, 60, 0.01, mu=1.5)
     assert "not convex" in (repaired(setting, constants, 0.0, 3, LocalSolver(convex=False)).reason or "")
     wide = dataclasses.replace(setting, mu=20.0)
     convex = repaired(wide, constants, 0.1, 3).value
@@ -213,7 +213,7 @@ def test_losses_that_are_not_convex_need_mu_above_rho() -> None:
 def test_at_theta_zero_it_is_the_form_of_the_notes() -> None:
     """P = 1 + 2l(-1/mu + 3 rho/(2 mu^2)); P^T Theta + [(rho/2)(d s^2 + phi V) + rho e^2/mu^2](1-P^T)/(1-P)."""
     constants, mu, dimension, sigma, spread = Constants(2.0, 1.0, 0.3, 1.0, 0.7, 3.0), 9.0, 4, 0.2, 0.05
-    setting = Setting(10, 4, 12, 1, 100, 60, 0.01, mu)
+    setting = TheoremSetting(10, 4, 12, 1, 100, 60, 0.01, mu)
     factor = 1 + 2 * 0.3 * (-1 / mu + 3 * 2 / (2 * mu**2))
     phi = 6 / (4 * 9)
     floor = 1.0 * (dimension * sigma**2 + phi * spread) + 2.0 * 0.49 / mu**2
@@ -298,7 +298,7 @@ def test_repaired_holds_on_softmax_regression() -> None:
         constants = Constants(
             float(rho[i]), 1.0, float(ridge[i]), 1.0, float(divergence[i].sqrt()), float(first[i])
         )
-        setting = Setting(clients, clients, rounds, 1, records, 60, 0.01, float(mu[i]))
+        setting = TheoremSetting(clients, clients, rounds, 1, records, 60, 0.01, float(mu[i]))
         solver = LocalSolver.gradient_descent(steps, float(lr[i]), float(mu[i]), float(rho[i]))
         bound = repaired(setting, constants, float(sigma[i]), features * classes, solver)
         if bound.value is not None:

@@ -14,6 +14,8 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.05
+ENOUGH = 5
+"""Seeds from which on a claim that the means show and the test does not support counts as failed, not as undecided."""
 
 
 def p_smaller(first: np.ndarray, second: np.ndarray) -> float:
@@ -35,6 +37,17 @@ class Test:
     supported: bool
     refuted: bool  # False also where the data cannot tell
     details: dict[str, Any]
+    shown: bool = False
+    """Whether the means alone show the claim."""
+    seeds: int | None = None
+    """How many seeds it rests on; None for a computed curve."""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether more seeds could still support it: no test is possible with one, and few may only lack power."""
+        if self.supported or self.seeds is None:
+            return False
+        return self.seeds < 2 or (self.seeds < ENOUGH and self.shown and not self.refuted)
 
 
 def improves(labels: list[str], values: list[np.ndarray], smaller_is_better: bool = True) -> Test:
@@ -58,7 +71,8 @@ def improves(labels: list[str], values: list[np.ndarray], smaller_is_better: boo
         "p_steps": steps,
         "level": LEVEL,
     }
-    return Test(ordered and trend < LEVEL, p_smaller(np.zeros_like(slopes), slopes) < LEVEL, details)
+    refuted = p_smaller(np.zeros_like(slopes), slopes) < LEVEL
+    return Test(ordered and trend < LEVEL, refuted, details, ordered, len(slopes))
 
 
 def valley(grid: tuple[int, ...], losses: np.ndarray, tests: int = 1) -> Test:
@@ -80,7 +94,7 @@ def valley(grid: tuple[int, ...], losses: np.ndarray, tests: int = 1) -> Test:
         "p_ends_higher": ends,
         "level": level,
     }
-    return Test(interior and max(ends.values()) < level, not interior, details)
+    return Test(interior and max(ends.values()) < level, not interior, details, interior, len(losses))
 
 
 def vertices(grid: tuple[int, ...], losses: np.ndarray) -> np.ndarray:

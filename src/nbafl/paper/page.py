@@ -12,21 +12,24 @@ from typing import Any
 from jinja2 import Environment
 
 TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Figures 2 to 11, made again</title><style>
+<html lang="en"><head><meta charset="utf-8"><title>Figures 2 to 11, reproduced</title><style>
 body{font:15px/1.5 system-ui,sans-serif;max-width:1280px;margin:2em auto;padding:0 1em;color:#222}
 h1{font-size:1.5em} h2{font-size:1.15em;margin:2em 0 .4em;border-top:1px solid #ccc;padding-top:1em}
 .pair{display:grid;grid-template-columns:1fr 1fr;gap:1em;align-items:start} .pair img{width:100%}
 @media (max-width:760px){.pair{grid-template-columns:1fr}}
 table{border-collapse:collapse;width:100%} th,td{border:1px solid #ccc;padding:.35em .6em;text-align:left;vertical-align:top}
-.holds{background:#d7ecd9} .fails{background:#f6d5cf} .artefact{background:#fbeab8}
+.holds{background:#d7ecd9} .fails{background:#f6d5cf} .artefact{background:#fbeab8} .undecided{background:#e4e7eb}
 pre{white-space:pre-wrap;font-size:12px;margin:.3em 0} summary{cursor:pointer}
 </style></head><body>
-<h1>Figures 2 to 11 of the paper, made again</h1>
-<p>{{ setting }}. {{ seeds }} seeds; a band is one standard deviation to either side of the mean.</p>
+<h1>Figures 2 to 11 of the paper, reproduced</h1>
+<p>{{ setting }}. {% if seeds > 1 %}{{ seeds }} seeds; a band is one standard deviation to either
+side of the mean.{% else %}One seed: there are no bands, and no claim about training can be decided.{% endif %}</p>
 <p><b>paper</b>: noise as the paper prints it. <b>exact</b>: noise that keeps the claimed ε against the paper's own
-eavesdropper (every broadcast, up to L uploads of each client), granting the sensitivity 2C/m.
-A claim is an <b>artefact</b> where it holds under the first only because that noise is too small for the ε it claims, and
-the data speak against it once the noise is large enough.</p>
+eavesdropper (every broadcast, up to L uploads of one client, and all others' in up to L further rounds in which that
+client takes part), per record (replace), granting the sensitivity 2C/m.
+A claim is an <b>artefact</b> where it holds under the first only because that noise is too small for the claimed ε, and
+fails once the noise is large enough; it is <b>undecided</b>
+where the seeds are too few to tell.</p>
 <table><tr><th>figure</th><th>claim</th><th>paper</th><th>exact</th></tr>
 {% for row in overview %}<tr><td>{{ row.figure }}</td><td>{{ row.claim }}</td>
 <td class="{{ row.paper }}">{{ row.paper }}</td><td class="{{ row.exact }}">{{ row.exact }}</td></tr>{% endfor %}</table>

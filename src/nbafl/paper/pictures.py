@@ -11,15 +11,20 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nbafl.durable import write_bytes, write_text
+from nbafl.folders.reproductions import picture_name
 
-matplotlib.use("Agg")
+COLUMN = 3.5
+"""Inches: one column of a journal."""
+PRINTED: dict[Any, Any] = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "nbafl"}
+"""Text stays text, and the same picture is the same file."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -74,7 +79,7 @@ class Picture:
 
     @property
     def name(self) -> str:
-        return f"fig{self.number:02d}_{self.calibration}"
+        return picture_name(self.number, self.calibration)
 
     @property
     def banded(self) -> bool:
@@ -92,7 +97,7 @@ class Files:
 
 
 def write(picture: Picture, folder: Path) -> Files:
-    """PNG, SVG and CSV of a picture."""
+    """PNG, SVG and CSV of a picture, and a PDF of it for a journal's column; text stays text in SVG and PDF."""
     files = Files(*(folder / f"{picture.name}.{kind}" for kind in ("png", "svg", "csv")))
     figure = draw(picture)
     figure.draw_without_rendering()
@@ -100,10 +105,27 @@ def write(picture: Picture, folder: Path) -> Files:
     for path in (files.png, files.svg):
         buffer = io.BytesIO()
         plain = {"Date": None} if path.suffix == ".svg" else None  # the same picture is the same file
-        figure.savefig(buffer, format=path.suffix[1:], dpi=130, metadata=plain)
+        with rc_context(PRINTED):
+            figure.savefig(buffer, format=path.suffix[1:], dpi=130, metadata=plain)
         write_bytes(path, buffer.getvalue())
+    write_bytes(folder / f"{picture.name}.pdf", _for_a_column(picture))
     write_text(files.csv, as_csv(picture))
     return files
+
+
+def _for_a_column(picture: Picture) -> bytes:
+    """One column wide, panels below each other, without the title that a caption has."""
+    buffer = io.BytesIO()
+    with rc_context(
+        {**PRINTED, "font.size": 7, "legend.fontsize": 6, "lines.linewidth": 1, "lines.markersize": 3}
+    ):
+        figure = Figure(figsize=(COLUMN, 0.75 * COLUMN * len(picture.panels)), layout="constrained")
+        for axes, panel in zip(
+            figure.subplots(len(picture.panels), 1, squeeze=False)[:, 0], picture.panels, strict=True
+        ):
+            _draw_panel(axes, panel)
+        figure.savefig(buffer, format="pdf", metadata={"CreationDate": None})
+    return buffer.getvalue()
 
 
 def draw(picture: Picture) -> Figure:
@@ -158,8 +180,9 @@ def _draw_series(axes: Axes, series: Series) -> None:
             markevery=1 if len(series.values) > 1 or len(series.x) <= 25 else 0.06,
             label=series.label,
         )
-        low, high = series.mean - series.spread, series.mean + series.spread
-        axes.fill_between(series.x, low, high, color=COLOURS[rank], alpha=0.15, linewidth=0)
+        if len(series.values) > 1:
+            low, high = series.mean - series.spread, series.mean + series.spread
+            axes.fill_between(series.x, low, high, color=COLOURS[rank], alpha=0.15, linewidth=0)
     if series.best:
         lowest = int(np.argmin(series.mean))
         axes.plot(

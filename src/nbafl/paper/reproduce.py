@@ -1,21 +1,20 @@
-"""Make the figures again: compute or recall the runs, draw, test the claims, write one page.
+"""Reproduce the figures: compute or recall the runs, draw, test the claims, write one page.
 
-The out folder holds `fig02_paper.png` and so on (also .svg and .csv), `verdicts.json`, `index.html`, and under `data`
-the cached results and the pilot of figures 8 and 9. A second call with the same numbers only draws, and what earlier
+What the out folder holds: `nbafl.folders.reproductions`. A second call with the same numbers only draws, and what earlier
 calls with these numbers left in the folder stays on the page.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nbafl.durable import write_text
-from nbafl.errors import UsageError
+from nbafl.errors import DataError, UsageError
+from nbafl.folders import reproductions
 from nbafl.paper import fig02_03, fig04_05, fig06_07, fig08, fig09, fig10, fig11, page
 from nbafl.paper.evidence import LEVEL
 from nbafl.paper.fig08 import Expressions
@@ -25,10 +24,9 @@ from nbafl.paper.settings import CALIBRATIONS, Settings, describe
 from nbafl.paper.verdicts import verdicts
 
 FIGURES = tuple(range(2, 12))
-CACHE = "results.json"
 SHARED_SCALE = (2, 3, 4, 5, 6, 7, 10)
 PROMISES = {
-    "paper": "ε as the paper claims it at δ = {delta:g}; what its noise is worth stands with the verdicts",
+    "paper": "ε as claimed by the paper at δ = {delta:g}; the real ε is given with the verdicts",
     "exact": "ε at δ = {delta:g} against the eavesdropper, granting the sensitivity 2C/m",
 }
 _TRAINED = (fig02_03, fig04_05, fig06_07, fig09, fig10, fig11)
@@ -71,8 +69,9 @@ def _wanted(figures: tuple[int, ...], settings: Settings) -> list[Wanted]:
 
 def recall(runs: Runs, out: Path) -> Runs:
     """The same runs with what an earlier call left in the out folder."""
-    if (out / "data" / CACHE).exists():
-        runs.load(out / "data" / CACHE)
+    cached = out / reproductions.DATA / reproductions.RESULTS
+    if cached.exists():
+        runs.load(cached)
     return runs
 
 
@@ -84,7 +83,7 @@ def reproduce(
     results: Path | None = None,
     meter: Callable[[int], AbstractContextManager[Meter]] | None = None,
 ) -> Reproduction:
-    """Figures, verdicts and the page; `results` are runs computed elsewhere (`nbafl.paper.data`).
+    """Figures, verdicts and the page; `results` are runs computed elsewhere (`nbafl.paper.trainings`).
 
     `meter(total)` gives a context whose value is told of finished client rounds.
     """
@@ -92,11 +91,11 @@ def reproduce(
     runs = recall(runs_of(figures, settings, seeds), out)
     if results is not None:
         runs.load(results)
-    data = out / "data"
+    data = out / reproductions.DATA
     data.mkdir(parents=True, exist_ok=True)
     missing = sum(trial.cost for trial in runs.missing())
     with meter(missing) if meter and missing else nullcontext(lambda _: None) as told:
-        runs.complete(data / CACHE, told)
+        runs.complete(data / reproductions.RESULTS, told)
     expressions = Expressions(settings, data)
     images = _draw(figures, runs, expressions, out)
     entries = verdicts(runs, expressions, figures)
@@ -105,10 +104,11 @@ def reproduce(
     every = sorted(
         [*entries, *(each for found in kept.values() for each in found)], key=lambda e: e["figure"]
     )
-    write_text(out / "verdicts.json", json.dumps(every, indent=2) + "\n")
+    reproductions.write_verdicts(out, every)
     grids = {name: getattr(settings, name) for name in ("round_grid", "drawn_grid", "client_grid")}
-    write_text(out / "index.html", page.render(describe(settings), seeds, LEVEL, grids, images, every))
-    return Reproduction(entries, out / "index.html", tuple(kept))
+    made = out / reproductions.PAGE
+    write_text(made, page.render(describe(settings), seeds, LEVEL, grids, images, every))
+    return Reproduction(entries, made, tuple(kept))
 
 
 def _kept(
@@ -116,7 +116,7 @@ def _kept(
 ) -> dict[int, list[dict[str, Any]]]:
     """The verdicts of other figures that an earlier call left here, if it made them with the same numbers."""
     found: dict[int, list[dict[str, Any]]] = {}
-    for entry in _earlier(out / "verdicts.json"):
+    for entry in _earlier(out):
         if entry["evidence"]["seeds"] == runs.seeds:
             found.setdefault(entry["figure"], []).append(entry)
     return {
@@ -128,19 +128,22 @@ def _kept(
     }
 
 
-def _earlier(path: Path) -> list[dict[str, Any]]:
-    """The verdicts in a file; none where it is missing or is not one of ours."""
+def _earlier(out: Path) -> list[dict[str, Any]]:
+    """The verdicts that an earlier call left; none where they cannot be read or are not ours."""
     try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        return [each for each in entries if isinstance(each["evidence"]["seeds"], int) and each["figure"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = reproductions.read_verdicts(out)
+    except DataError:
         return []
+    return [asdict(each) for each in found if isinstance(each.evidence.get("seeds"), int)]
 
 
 def _drawn(number: int, out: Path) -> list[tuple[str, Path]]:
     """Where the two pictures of a figure are, each with what to say to those who cannot see it."""
     return [
-        (f"Figure {number} under {calibration} calibration", out / f"fig{number:02d}_{calibration}.png")
+        (
+            f"Figure {number} under {calibration} calibration",
+            out / f"{reproductions.picture_name(number, calibration)}.png",
+        )
         for calibration in CALIBRATIONS
     ]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from nbafl.durable import write_text
-from nbafl.paper.data import Curve, Trial, compute, read_results
 from nbafl.paper.settings import Settings
+from nbafl.paper.trainings import Curve, Trial, compute, read_results
 from nbafl.simulation.job import Job
 
 

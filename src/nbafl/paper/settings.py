@@ -1,15 +1,17 @@
 """Under which numbers the figures are made, in one place.
 
 The paper does not state m, C, L, mu or the local iterations. These are the values under which its figures come out
-(MATH section 5): 100 records a client, C = 10, L = 1, five full-batch steps of 0.1, mu = 0. Figures 8 and 9 need
+(math.md, section 13): 100 records a client, C = 10, L = 1, five full-batch steps of 0.1, mu = 0. Figures 8 and 9 need
 lambda_2 < 0 and use a mu of their own, the same for the bound and for the experiment beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from nbafl.plan import Plan
+from nbafl.presets import PRESETS
 
 CALIBRATIONS = ("paper", "exact")
 
@@ -58,22 +60,23 @@ class Settings:
         seed: int = 0,
     ) -> Plan:
         """One training of the paper as a Plan; epsilon None is the non-private run (clipping stays)."""
-        return Plan(
-            clients=clients or self.clients,
-            per_round=per_round,
-            rounds=rounds or self.rounds,
-            samples=self.samples,
-            epsilon=epsilon or 1.0,
-            noise=epsilon is not None,
-            delta=self.delta,
-            exposures=self.exposures,
-            calibration=calibration,
-            clip=self.clip,
-            local_steps=self.local_steps,
-            lr=self.lr,
-            mu=self.mu if mu is None else mu,
-            seed=seed,
-        )
+        own: dict[str, Any] = {
+            "clients": clients or self.clients,
+            "per_round": per_round,
+            "rounds": rounds or self.rounds,
+            "samples": self.samples,
+            "epsilon": epsilon or 1.0,
+            "noise": epsilon is not None,
+            "delta": self.delta,
+            "exposures": self.exposures,
+            "calibration": calibration,
+            "clip": self.clip,
+            "local_steps": self.local_steps,
+            "lr": self.lr,
+            "mu": self.mu if mu is None else mu,
+            "seed": seed,
+        }
+        return Plan(**{**PRESETS["paper"], **own})
 
 
 def describe(settings: Settings) -> str:

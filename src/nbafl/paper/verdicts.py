@@ -1,8 +1,9 @@
 """A verdict on every claim of the paper, computed from the runs.
 
 A claim is tested on a figure's data under each calibration. It `holds` where the test supports it and `fails` where
-not. It is an `artefact` where the paper's noise supports it, that noise is too small for the epsilon it claims (against
-the paper's own eavesdropper), and with noise that keeps the claimed epsilon the data speak against it.
+not; where there are too few seeds to tell, it is `undecided`. It is an `artefact` where the paper's noise supports it,
+that noise is too small for the epsilon it claims (against the paper's own eavesdropper), and with noise that keeps the
+claimed epsilon the data speak against it.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def verdicts(runs: Runs, expressions: Expressions, figures: tuple[int, ...]) -> 
                     "calibration": calibration,
                     "verdict": judge(calibration, tests, worth["real_epsilon"] > worth["claimed_epsilon"]),
                     "evidence": {
-                        **tests[calibration].details,
+                        **_told(tests[calibration]),
                         "seeds": runs.seeds,
                         "supported": {name: test.supported for name, test in tests.items()},
                         "refuted": {name: test.refuted for name, test in tests.items()},
@@ -118,8 +119,18 @@ def verdicts(runs: Runs, expressions: Expressions, figures: tuple[int, ...]) -> 
     return entries
 
 
+def _told(test: Test) -> dict[str, Any]:
+    """A test's details; an undecided one says with how many seeds."""
+    if not test.undecided:
+        return test.details
+    count = f"{test.seeds} seed{'s' if test.seeds != 1 else ''}"
+    return {**test.details, "sentence": f"{test.details['sentence']}; {count} cannot decide"}
+
+
 def judge(calibration: str, tests: dict[str, Test], too_little_noise: bool) -> str:
-    """`holds`, `fails` or `artefact`."""
+    """`holds`, `fails`, `artefact`, or `undecided` where there are too few seeds."""
+    if tests[calibration].undecided:
+        return "undecided"
     if not tests[calibration].supported:
         return "fails"
     if calibration == "paper" and too_little_noise and tests["exact"].refuted:
@@ -129,14 +140,12 @@ def judge(calibration: str, tests: dict[str, Test], too_little_noise: bool) -> s
 
 def privacy_worth(plan: Plan) -> dict[str, Any]:
     """What the noise of a claim's plan is really worth against the paper's own adversary."""
-    real = accounting.epsilon_spent(
-        plan.release(), plan.noise_scales(), adversary.parse("eavesdropper"), plan.delta
-    )
+    real = accounting.epsilon_spent(plan.release(), plan.noise_scales(), adversary.EAVESDROPPER, plan.delta)
     return {
         "claimed_epsilon": plan.epsilon,
         "real_epsilon": real,
         "delta": plan.delta,
-        "adversary": "eavesdropper",
+        "adversary": adversary.EAVESDROPPER.name,
         "assumption": "one record replaced, sensitivity 2C/m granted",
         "clients": plan.clients,
         "per_round": plan.drawn,
@@ -231,6 +240,8 @@ def _best_rounds_grow(runs: Runs, sweeps: list[Sweep]) -> Test:
         all(each.supported for each in valleys) and max(growth, default=1.0) < LEVEL,
         all(each.refuted for each in valleys),
         details,
+        all(each.shown for each in valleys) and all(a.mean() < b.mean() for a, b in pairwise(bottoms)),
+        runs.seeds,
     )
 
 
@@ -277,7 +288,8 @@ def _drawing_helps(runs: Runs, calibration: str) -> Test:
         "means": means,
         "level": level,
     }
-    return Test(max(p_values.values()) < level, max(p_against.values()) < level, details)
+    shown = all(each[f"K = {settings.per_round}"] < each["all"] for each in means.values())
+    return Test(max(p_values.values()) < level, max(p_against.values()) < level, details, shown, runs.seeds)
 
 
 def _best_drawn(runs: Runs, calibration: str) -> Test:
@@ -295,4 +307,8 @@ def _best_drawn(runs: Runs, calibration: str) -> Test:
         "valleys": {name: test.details for name, test in tests.items()},
     }
     supported = all(test.supported for test in tests.values())
-    return Test(supported, all(test.refuted for test in tests.values()), details)
+    refuted, shown = (
+        all(test.refuted for test in tests.values()),
+        all(test.shown for test in tests.values()),
+    )
+    return Test(supported, refuted, details, shown, runs.seeds)

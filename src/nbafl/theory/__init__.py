@@ -4,6 +4,6 @@
 they need in a short pilot, and `planning` puts it together for a plan. Only `repaired` may be called a bound.
 """
 
-from nbafl.theory.assumptions import Constants, Evaluation, Setting
+from nbafl.theory.assumptions import Constants, Evaluation, TheoremSetting
 
-__all__ = ["Constants", "Evaluation", "Setting"]
+__all__ = ["Constants", "Evaluation", "TheoremSetting"]

@@ -1,6 +1,6 @@
 """The paper's Assumption 1 as numbers, and the setting its theorems speak about.
 
-`Constants` holds what the loss functions are assumed to satisfy; `Setting` holds what the federation does.
+`Constants` holds what the loss functions are assumed to satisfy; `TheoremSetting` holds what the federation does.
 Both are plain records without torch, so that the bounds can be evaluated anywhere.
 """
 
@@ -34,7 +34,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Setting:
+class TheoremSetting:
     """What the theorems know of a federation: N, K, T, L, m, epsilon, delta and mu."""
 
     clients: int

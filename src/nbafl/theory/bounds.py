@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from nbafl.privacy.calibration import gaussian_constant, lemma_b, lemma_gamma
-from nbafl.theory.assumptions import Constants, Evaluation, Setting
+from nbafl.theory.assumptions import Constants, Evaluation, TheoremSetting
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Increment:
 
 
 def lemma3(constants: Constants, mu: float) -> Increment:
-    """lambda_2, lambda_1 and lambda_0 as printed for exact local solutions (theta = 0)."""
+    """lambda_2, lambda_1 and lambda_0 as printed, math.md (11.1), for exact local solutions (theta = 0)."""
     rho, dissimilarity = constants.rho, constants.dissimilarity
     return Increment(
         lambda2=-1 / mu + rho * dissimilarity / mu**2 + rho * dissimilarity**2 / (2 * mu**2),
@@ -43,7 +43,7 @@ def lemma3(constants: Constants, mu: float) -> Increment:
 
 
 def lemma3_random(constants: Constants, mu: float, clients: int, per_round: int) -> Increment:
-    """alpha_2, alpha_1 and alpha_0: the same for K of N clients, as Theorem 3 prints them."""
+    """alpha_2, alpha_1 and alpha_0: the same for K of N clients, as Theorem 3 prints them, math.md (11.4)."""
     rho, b, root = constants.rho, constants.dissimilarity, math.sqrt(per_round)
     inner = rho * b**2 / 2 + rho * b + rho * b**2 / per_round + 2 * rho * b**2 / root + mu * b / root - mu
     return Increment(
@@ -77,22 +77,14 @@ class Theorem2:
     epsilon: float
 
     def __call__(self, rounds: float) -> float:
-        """The right-hand side of Theorem 2 after T rounds."""
+        """The right-hand side of Theorem 2 after T rounds, math.md (11.3)."""
         decay = self.contraction**rounds
         noise = self.kappa1 * rounds / self.epsilon + self.kappa0 * rounds**2 / self.epsilon**2
         return decay * self.initial_gap + noise * (1 - decay)
 
-    def second_derivative(self, rounds: float) -> float:
-        """h''(T), the equation after Theorem 2; the paper reads convexity in T off its sign."""
-        decay, log = self.contraction**rounds, math.log(self.contraction)
-        noise = self.kappa1 * rounds / self.epsilon + self.kappa0 * rounds**2 / self.epsilon**2
-        slope = self.kappa1 / self.epsilon + 2 * self.kappa0 * rounds / self.epsilon**2
-        curvature = 2 * self.kappa0 / self.epsilon**2
-        return (self.initial_gap - noise) * decay * log**2 - 2 * slope * decay * log + curvature * (1 - decay)
 
-
-def theorem2_form(setting: Setting, constants: Constants) -> tuple[Theorem2 | None, str | None]:
-    """Theorem 2 with its constants filled in, whatever T; or the reason why there is no such function."""
+def theorem2_form(setting: TheoremSetting, constants: Constants) -> tuple[Theorem2 | None, str | None]:
+    """Theorem 2 with its constants filled in, math.md (11.2), whatever T; or the reason why there is no such function."""
     if setting.mu == 0:
         return None, "mu = 0: lambda_1 and lambda_2 divide by mu"
     increment = lemma3(constants, setting.mu)
@@ -105,7 +97,7 @@ def theorem2_form(setting: Setting, constants: Constants) -> tuple[Theorem2 | No
     return Theorem2(factor, kappa1, kappa0, constants.initial_gap, setting.epsilon), None
 
 
-def theorem2(setting: Setting, constants: Constants) -> Evaluation:
+def theorem2(setting: TheoremSetting, constants: Constants) -> Evaluation:
     """Theorem 2 as printed (all N clients, T > L sqrt(N))."""
     form, reason = theorem2_form(setting, constants)
     if form is None:
@@ -118,8 +110,8 @@ def theorem2(setting: Setting, constants: Constants) -> Evaluation:
     return Evaluation(form(setting.rounds))
 
 
-def theorem3(setting: Setting, constants: Constants) -> Evaluation:
-    """Theorem 3 as printed (K of N clients)."""
+def theorem3(setting: TheoremSetting, constants: Constants) -> Evaluation:
+    """Theorem 3 as printed (K of N clients), math.md (11.5)."""
     if setting.mu == 0:
         return Evaluation.refused("mu = 0: Q divides by mu")
     n, k = setting.clients, setting.per_round
@@ -137,7 +129,7 @@ def theorem3(setting: Setting, constants: Constants) -> Evaluation:
     return Evaluation(decay * constants.initial_gap + (1 - decay) / (1 - factor) * (first + second))
 
 
-def _amplified_share(setting: Setting) -> tuple[float, str | None]:
+def _amplified_share(setting: TheoremSetting) -> tuple[float, str | None]:
     """-ln(1 - N/K + (N/K) exp(-eps/T)) = b eps / T of the K-random lemma, where T > eps/gamma and it exists."""
     n, k, epsilon, rounds = setting.clients, setting.per_round, setting.epsilon, setting.rounds
     b = lemma_b(epsilon, rounds, k, n)
@@ -155,7 +147,7 @@ def _amplified_share(setting: Setting) -> tuple[float, str | None]:
     return b * epsilon / rounds, None
 
 
-def printed(setting: Setting, constants: Constants) -> Evaluation:
+def printed(setting: TheoremSetting, constants: Constants) -> Evaluation:
     """The paper's own expression: Theorem 2 for K = N, Theorem 3 for K < N. Not a bound."""
     if setting.per_round == setting.clients:
         return theorem2(setting, constants)
@@ -185,7 +177,7 @@ class Repaired:
 
 
 def repaired_increment(
-    setting: Setting,
+    setting: TheoremSetting,
     constants: Constants,
     sigma_aggregate: float,
     dimension: int,
@@ -196,7 +188,7 @@ def repaired_increment(
 
     With g = |grad F|, a^2 = g^2 + eps_bar^2 (the mean of |grad F_i|^2) and J strongly convex with constant s:
     |w_i - w| <= (1+theta)|grad F_i|/s and mean w_i - w = -(grad F + e)/mu with |e| <= (rho(1+theta)/s + theta) a.
-    Smoothness, g a <= g^2 + eps_bar^2/2 and E n = 0 then give `slope` and `floor` (MATH section 4 at theta = 0).
+    Smoothness, g a <= g^2 + eps_bar^2/2 and E n = 0 then give `slope` and `floor` (math.md (11.6) and (11.7)).
     `spread` is V >= (1/N) sum |w_i - mean w|^2 where known; without it, (1+theta)(theta a^2 + eps_bar^2)/s^2 is one,
     by comparing each w_i with the proximal point of F itself.
     """
@@ -214,14 +206,14 @@ def repaired_increment(
 
 
 def repaired(
-    setting: Setting,
+    setting: TheoremSetting,
     constants: Constants,
     sigma_aggregate: float,
     dimension: int,
     solver: LocalSolver | None = None,
     spread: float | None = None,
 ) -> Evaluation:
-    """An upper bound of E F(w_T) - F(w*), as long as clipping does not bind and the constants hold where it goes."""
+    """An upper bound of E F(w_T) - F(w*), math.md (11.9), if clipping does not bind and the constants hold on the way."""
     solver = solver or LocalSolver()
     if setting.mu == 0:
         return Evaluation.refused("mu = 0: the repaired bound rests on the proximal term")
@@ -238,5 +230,5 @@ def repaired(
 
 
 def finite_population(clients: int, per_round: int) -> float:
-    """phi = (N-K)/(K(N-1)): the variance of a mean of K drawn without replacement, per unit of spread."""
+    """phi = (N-K)/(K(N-1)): the variance of a mean of K drawn without replacement, per unit of spread, math.md (11.8)."""
     return 0.0 if per_round == clients else (clients - per_round) / (per_round * (clients - 1))

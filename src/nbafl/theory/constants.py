@@ -10,10 +10,7 @@ A pilot reads the clients' data and nothing here protects it: use public data, o
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,9 +18,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from nbafl.data.federation import Federation
-from nbafl.errors import DataError, UsageError
+from nbafl.errors import UsageError
 from nbafl.protocol import Training, descend, record_losses, unflatten
-from nbafl.simulation.crew import one_thread
+from nbafl.protocol.losses import weighted
+from nbafl.simulation.cores import one_thread
 from nbafl.simulation.job import Job
 from nbafl.simulation.simulator import Simulator
 from nbafl.theory.assumptions import Constants
@@ -77,41 +75,14 @@ class MeasuredConstants:
         chosen = {name: getattr(getattr(self, name), side) for name, side in which.items()}
         return Constants(**chosen, initial_gap=self.initial_gap)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(content: dict[str, Any]) -> MeasuredConstants:
-        """The inverse of `to_dict`; refuses anything else in one sentence."""
-        try:
-            parsed: dict[str, Any] = {
-                field.name: _parsed(content[field.name]) for field in fields(MeasuredConstants)
-            }
-            measured = MeasuredConstants(**parsed)
-            measured.average()
-        except (KeyError, TypeError, AttributeError, UsageError) as error:
-            raise DataError(f"these are not constants of a pilot: {error}.") from error
-        return measured
-
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-
-    @staticmethod
-    def load(path: str | Path) -> MeasuredConstants:
-        """Constants saved earlier."""
-        return MeasuredConstants.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-
-
-def _parsed(value: Any) -> Any:
-    return Estimate(**value) if isinstance(value, dict) else value
-
 
 def loss_and_gradient(
-    model: nn.Module, x: Tensor, y: Tensor, vector: Tensor, loss: str
+    model: nn.Module, x: Tensor, y: Tensor, vector: Tensor, training: Training
 ) -> tuple[float, Tensor]:
     """F_i(w) and its gradient at the flat parameter vector w."""
     at = vector.detach().clone().requires_grad_(True)
-    value = record_losses(functional_call(model, unflatten(at, model), (x,)), y, loss).mean()
+    losses = record_losses(functional_call(model, unflatten(at, model), (x,)), y, training.loss)
+    value = weighted(losses, y, training.class_weights).mean()
     (gradient,) = torch.autograd.grad(value, at)
     return float(value.detach()), gradient
 
@@ -135,7 +106,7 @@ def measure(
     simulator = Simulator(
         federation, model, Job(training, rounds=rounds, seed=seed), device="cpu", measure=()
     )
-    start_loss, slope = _broadcast(model, clients, share / share.sum(), simulator.vector, training.loss)[:2]
+    start_loss, slope = _broadcast(model, clients, share / share.sum(), simulator.vector, training)[:2]
     met: dict[str, list[float]] = {name: [] for name in ("rho", "beta", "dissimilarity", "divergence")}
     met["polyak"] = [slope**2 / (2 * (start_loss - lowest_loss))]
     with one_thread():  # the models are small: more threads would only wait for one another
@@ -155,10 +126,14 @@ def _tensors(federation: Federation, client: int) -> tuple[Tensor, Tensor]:
 
 
 def _broadcast(
-    model: nn.Module, clients: list[tuple[Tensor, Tensor]], share: np.ndarray, vector: Tensor, loss: str
+    model: nn.Module,
+    clients: list[tuple[Tensor, Tensor]],
+    share: np.ndarray,
+    vector: Tensor,
+    training: Training,
 ) -> tuple[float, float, float, float, list[tuple[float, Tensor]]]:
     """F, |grad F|, Lemma 2's B and the root mean square of epsilon_i at a broadcast, and each client's part."""
-    parts = [loss_and_gradient(model, x, y, vector, loss) for x, y in clients]
+    parts = [loss_and_gradient(model, x, y, vector, training) for x, y in clients]
     total = sum(weight * value for weight, (value, _) in zip(share, parts, strict=True))
     mean = torch.stack([weight * gradient for weight, (_, gradient) in zip(share, parts, strict=True)]).sum(0)
     norm = float(mean.norm())
@@ -179,9 +154,7 @@ def _compare(
     met: dict[str, list[float]],
 ) -> None:
     """One round of Wang et al.'s comparison: every client's local parameters against the aggregate."""
-    value, norm, dissimilarity, divergence, parts = _broadcast(
-        model, clients, share, aggregate, training.loss
-    )
+    value, norm, dissimilarity, divergence, parts = _broadcast(model, clients, share, aggregate, training)
     met["dissimilarity"].append(dissimilarity)
     met["divergence"].append(divergence)
     met["polyak"].append(norm**2 / (2 * (value - lowest_loss)))
@@ -197,8 +170,8 @@ def _compare(
         if (
             float((local - aggregate).norm()) < SAME * moved
         ):  # a client alone: nothing to compare but rounding
-            other, (loss_there, gradient_there) = start, loss_and_gradient(model, x, y, start, training.loss)
-        loss_here, gradient_here = loss_and_gradient(model, x, y, local, training.loss)
+            other, (loss_there, gradient_there) = start, loss_and_gradient(model, x, y, start, training)
+        loss_here, gradient_here = loss_and_gradient(model, x, y, local, training)
         distance = float((local - other).norm())
         met["beta"].append(abs(loss_here - loss_there) / distance)
         met["rho"].append(float((gradient_here - gradient_there).norm()) / distance)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from nbafl.theory.assumptions import Evaluation
-from nbafl.theory.bounds import Theorem2
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,3 @@ def _edge(name: str, at: int, smallest: bool, alone: bool) -> str:
     if smallest:
         return f"no interior optimum: smallest at the smallest {name} with a value, {at}"
     return f"no interior optimum: smallest at the largest {name} looked at, {at}"
-
-
-def convex_on(form: Theorem2, rounds: Iterable[int]) -> tuple[bool, int | None]:
-    """Whether h''(T) > 0 at every T given, and the first T where it is not."""
-    for candidate in rounds:
-        if form.second_derivative(candidate) <= 0:
-            return False, candidate
-    return True, None

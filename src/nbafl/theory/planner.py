@@ -1,6 +1,6 @@
 """The empirical planner: which T and K suit, from a pilot of a few rounds.
 
-The loss after T rounds is read as (loss without noise) + (curvature) * sigma_A^2: the first is the pilot's own curve
+The loss after T rounds is read as (loss without noise) + (curvature) * sigma_A^2, math.md (12.1): the first is its curve
 continued beyond its end, the second is measured by training the same rounds with noise of a known size. It needs no
 constant of Assumption 1, so it works where the paper's formulas have no domain (small mu, few local steps).
 """
@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
 from torch import nn
 
 from nbafl.data.federation import Federation
-from nbafl.errors import DataError, UsageError
+from nbafl.errors import UsageError
 from nbafl.protocol import Training, flatten
 from nbafl.simulation.batch import simulate_batch
 from nbafl.simulation.job import Job
-from nbafl.simulation.metrics import RoundMetrics
+from nbafl.simulation.scoring.metrics import RoundMetrics
 from nbafl.theory.bounds import finite_population
 
 Tail = Callable[[float], float]
@@ -48,19 +47,6 @@ class Pilot:
     per_round: int
     dimension: int
     clipped: float  # largest share of uploads that clipping shortened in a round without noise
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(content: dict[str, Any]) -> Pilot:
-        """The inverse of `to_dict`; refuses anything else in one sentence."""
-        try:
-            return Pilot(
-                **{**content, "losses": tuple(content["losses"]), "response": tuple(content["response"])}
-            )
-        except (KeyError, TypeError) as error:
-            raise DataError(f"this is not a pilot: {error}.") from error
 
     def curvature(self, rounds: int) -> float:
         """Loss added per sigma_A^2 after T rounds; beyond the pilot its growth goes on, geometrically slower."""

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from nbafl.data.federation import Federation
 from nbafl.durable import write_text
 from nbafl.errors import DataError, UsageError
-from nbafl.plan import PROVEN_CONVEX_MODELS, Plan
+from nbafl.plan import Plan
+from nbafl.rules.proximal import CONVEX_MODELS
 from nbafl.run import federation_of, seen_by_the_model
 from nbafl.simulation.models import build
-from nbafl.theory.assumptions import Evaluation, Setting
+from nbafl.theory.assumptions import Evaluation, TheoremSetting
 from nbafl.theory.bounds import LocalSolver, printed, repaired
 from nbafl.theory.constants import NOT_COVERED, MeasuredConstants, measure
 from nbafl.theory.optimum import Optimum, minimise, whole_numbers
 from nbafl.theory.planner import Pilot, pilot_rounds, predict, run_pilot
+from nbafl.theory.rehearsal import Rehearsal, affordable, rehearse
 
 BOUNDS = ("printed", "repaired")
 FORMS = ("printed", "repaired", "empirical")
@@ -32,6 +36,9 @@ MOST_ROUNDS = 2000
 REACH = 20
 """The planner looks at most so many times further than its pilot went."""
 EPSILON_MOVES = (0.5, 1.0, 2.0)
+
+TRUSTED = 3
+"""A pilot's curve is continued to so many times its length, not further."""
 
 Form = Callable[[Plan], Evaluation]
 
@@ -44,28 +51,35 @@ class Knowledge:
     pilot: Pilot
 
     def save(self, path: str | Path) -> None:
-        content = {"constants": self.constants.to_dict(), "pilot": self.pilot.to_dict(), "note": NOT_COVERED}
-        write_text(path, json.dumps(content, indent=2) + "\n")
+        write_text(path, json.dumps({**asdict(self), "note": NOT_COVERED}, indent=2) + "\n")
 
     @staticmethod
     def load(path: str | Path) -> Knowledge:
         """Read what `save` wrote; anything else is refused in one sentence."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            return Knowledge(
-                MeasuredConstants.from_dict(content["constants"]), Pilot.from_dict(content["pilot"])
-            )
+            found = TypeAdapter(Knowledge).validate_json(Path(path).read_bytes())
+            found.constants.average()
         except OSError as error:
             raise DataError(f"constants file {str(path)!r} cannot be read: {error.strerror}.") from None
-        except (ValueError, KeyError, TypeError, DataError) as error:
-            raise DataError(f"constants file {str(path)!r} does not hold a pilot: {error}.") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise DataError(
+                f"constants file {str(path)!r} does not hold a pilot: {where}: {first['msg']}."
+            ) from None
+        except UsageError as error:
+            raise DataError(f"constants file {str(path)!r} does not hold a pilot: {error}") from None
+        return found
 
 
-def explore(plan: Plan, federation: Federation | None = None) -> Knowledge:
-    """Run the pilot of a plan: a few rounds without its noise, on the data it names."""
+def explore(plan: Plan, federation: Federation | None = None, rounds: int | None = None) -> Knowledge:
+    """Run the pilot of a plan: a few rounds (or so many) without its noise, on the data it names."""
+    if plan.server_optimiser != "sgd":
+        allowed = "sgd where a pilot is asked for: under adam added loss does not follow from the noise alone"
+        raise UsageError("server_optimiser", plan.server_optimiser, allowed)
     federation = seen_by_the_model(plan, federation or federation_of(plan))
-    model = build(plan.model, federation.shape, federation.outputs, plan.seed)
-    training = plan.training(federation.task)
+    model = build(plan.model, federation.shape, federation.outputs, plan.seed, federation.tokens)
+    training = plan.training(federation.task, federation.class_names)
     return Knowledge(
         measure(federation, model, training, seed=plan.seed),
         run_pilot(
@@ -73,7 +87,7 @@ def explore(plan: Plan, federation: Federation | None = None) -> Knowledge:
             model,
             training,
             per_round=plan.drawn,
-            rounds=pilot_rounds(plan.server_momentum),
+            rounds=rounds or pilot_rounds(plan.server_momentum),
             seed=plan.seed,
             weights=plan.weighting,
             server_momentum=plan.server_momentum,
@@ -92,6 +106,19 @@ def plan_bounds(
     forms = _forms(knowledge, plan)
     optima = {name: _optima(name, form, plan, knowledge) for name, form in forms.items()}
     here = {name: _at(form, plan) for name, form in forms.items()}
+    seen = None if constants is not None and federation is None else _rehearsed(plan, federation)
+    if seen is not None and not seen.certain:
+        here["empirical"] = Evaluation.refused(
+            f"the planner does not know: rehearsals ended at losses of {seen.loss:.3g} give or take {seen.loss_spread:.2g}, "
+            "so the draw of the noise decides"
+        )
+    elif seen is not None:
+        here["empirical"] = Evaluation(seen.loss)
+    elif plan.rounds > TRUSTED * len(knowledge.pilot.losses):
+        here["empirical"] = Evaluation.refused(
+            f"the planner does not know: {len(knowledge.pilot.losses)} rounds of a pilot say too little about "
+            f"{plan.rounds}, and a rehearsal of the whole plan is too long or was not possible without its data"
+        )
     return {
         "bound": {
             **{name: here[name].value for name in BOUNDS},
@@ -100,14 +127,23 @@ def plan_bounds(
         "best": {name: _best(optima[name]) for name in FORMS},
         "reasons": {name: _reason(here[name], *optima[name]) for name in FORMS},
         "predicted_loss": here["empirical"].value,
+        "predicted_accuracy": None if seen is None else seen.accuracy,
+        "rehearsal": None if seen is None else asdict(seen),
         "curves": {
             "rounds": {name: optima[name][0].as_json() for name in FORMS},
             "per_round": {name: optima[name][1].as_json() for name in FORMS},
             "epsilon": _moves(forms, plan, knowledge),
         },
-        "constants": knowledge.constants.to_dict(),
+        "constants": asdict(knowledge.constants),
         "pilot_note": NOT_COVERED,
     }
+
+
+def _rehearsed(plan: Plan, federation: Federation | None) -> Rehearsal | None:
+    """A rehearsal of the whole plan where that takes seconds."""
+    federation = seen_by_the_model(plan, federation or federation_of(plan))
+    model = build(plan.model, federation.shape, federation.outputs, plan.seed, federation.tokens)
+    return rehearse(plan, federation, model) if affordable(plan, federation, model) else None
 
 
 def _knowledge(
@@ -123,15 +159,15 @@ def _knowledge(
     return found
 
 
-def setting_of(plan: Plan) -> Setting:
+def setting_of(plan: Plan) -> TheoremSetting:
     """What the theorems know of a plan."""
-    return Setting(
+    return TheoremSetting(
         clients=plan.clients,
         per_round=plan.drawn,
         rounds=plan.rounds,
         exposures=plan.exposures,
         samples=int(plan.client_sizes.min()),
-        epsilon=plan.epsilon,
+        epsilon=plan.training_epsilon,
         delta=plan.delta,
         mu=plan.mu,
     )
@@ -139,16 +175,18 @@ def setting_of(plan: Plan) -> Setting:
 
 def broken_premise(plan: Plan, pilot: Pilot) -> str | None:
     """The first premise of the repaired bound that this plan is known to break."""
-    if plan.sensitivity == "gradient":
-        return "clients take one step on clipped gradients, and the bound is for proximal solutions"
+    if plan.rule.no_convergence_bound:
+        return plan.rule.no_convergence_bound
     if pilot.clipped > 0:
         return f"clipping binds: up to {pilot.clipped:.0%} of a pilot round's uploads were shortened by C = {plan.clip:g}"
     if plan.batch is not None:
         return "clients train on minibatches, and the bound is for full-batch steps"
     if plan.tolerance is not None:
         return "the bound covers exact solutions and plain steps, not a solve to a tolerance"
-    if plan.server_momentum:
-        return "the server uses momentum, and the bound is for plain averaging"
+    if plan.server_momentum or plan.server_optimiser != "sgd":
+        return "the server uses momentum or Adam, and the bound is for plain averaging"
+    if plan.server_average > 1:
+        return "the final model is a mean of broadcasts, and the bound is for the last one"
     if plan.drawn < plan.clients and len(set(plan.client_sizes.tolist())) > 1:
         return "drawing K of N clients of different sizes is not covered"
     return None
@@ -160,7 +198,7 @@ def _forms(knowledge: Knowledge, original: Plan) -> dict[str, Form]:
     prediction = predict(knowledge.pilot)
     broken = broken_premise(original, knowledge.pilot)
     solver = LocalSolver.gradient_descent(
-        original.local_steps, original.lr, original.mu, worst.rho, original.model in PROVEN_CONVEX_MODELS
+        original.local_steps, original.lr, original.mu, worst.rho, original.model in CONVEX_MODELS
     )
 
     @cache
@@ -205,7 +243,7 @@ def _furthest(name: str, knowledge: Knowledge) -> int:
 
 
 def _at(form: Form, plan: Plan, **changed: Any) -> Evaluation:
-    """A form at other numbers; a plan that cannot be has no value there."""
+    """A form at other numbers; an invalid plan has no value there."""
     try:
         return form(vary(plan, **changed))
     except UsageError as error:

@@ -1,7 +1,7 @@
 """The trainings behind the figures, computed with torch and numpy alone.
 
 `nbafl reproduce --jobs FILE` writes the trainings with all their noise scales; on any machine that has torch and
-numpy, `python -m nbafl.paper.data FILE RESULTS` computes them (on a GPU where there is one); back here,
+numpy, `python -m nbafl.paper.trainings FILE RESULTS` computes them (on a GPU where there is one); back here,
 `nbafl reproduce --results RESULTS` draws them.
 """
 
@@ -20,8 +20,8 @@ from nbafl.data.federation import Federation
 from nbafl.errors import DataError
 from nbafl.simulation.batch import simulate_batch
 from nbafl.simulation.job import Job
-from nbafl.simulation.metrics import RoundMetrics
 from nbafl.simulation.models import build
+from nbafl.simulation.scoring.metrics import RoundMetrics
 
 Curve = dict[str, list[float]]
 """`round`, and for each measured name its values in those rounds."""
@@ -102,7 +102,7 @@ def _curve(metrics: list[RoundMetrics]) -> Curve:
 
 
 def write_trials(path: str | Path, trainings: Sequence[Trial]) -> None:
-    """The file that `python -m nbafl.paper.data` reads."""
+    """The file that `python -m nbafl.paper.trainings` reads."""
     Path(path).write_text(json.dumps({"trainings": [each.to_dict() for each in trainings]}), encoding="utf-8")
 
 
@@ -125,7 +125,7 @@ def _read(path: str | Path, name: str) -> Any:
 
 
 def main(arguments: list[str]) -> None:
-    """python -m nbafl.paper.data TRAININGS RESULTS"""
+    """python -m nbafl.paper.trainings TRAININGS RESULTS"""
     source, target = arguments
     trials = read_trials(source)
     started = time.perf_counter()
