@@ -11,26 +11,30 @@ from html import escape
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 
 Lines = Sequence[dict[str, Any]]
 
 
-def draw_all(metrics: Lines, noise: dict[str, Any]) -> dict[str, str]:
-    """Every picture that this run has data for, by its title."""
+def draw_all(metrics: Lines, noise: Sequence[float], of_records: bool) -> dict[str, str]:
+    """Every picture that this run has data for, by its title.
+
+    `noise` is the length of all noise in the model after each round; `of_records`: single records' gradients are clipped.
+    """
+    clipped = ("Gradients of records that were clipped", "share of records")
+    if not of_records:
+        clipped = ("Uploads that were clipped", "share of uploads")
     pictures = {
         "Loss by round": _curves(metrics, "loss (mean per record)", LOSSES),
         "Accuracy by round": _curves(metrics, "accuracy (share of records)", ACCURACIES),
         "Spread between clients": _client_spread(metrics),
-        "Size of the model and of the noise": _norms(metrics, noise),
-        "Uploads that were clipped": _curves(metrics, "share of uploads", CLIPPED),
+        "Length of the model and of all noise in it": _norms(metrics, noise),
+        clipped[0]: _curves(metrics, clipped[1], CLIPPED),
     }
     return {title: svg for title, svg in pictures.items() if svg}
 
@@ -60,27 +64,30 @@ def _client_spread(metrics: Lines) -> str | None:
     return _finished(figure, axes, mean and worst)
 
 
-def _norms(metrics: Lines, noise: dict[str, Any]) -> str | None:
+def _norms(metrics: Lines, noise: Sequence[float]) -> str | None:
     figure, axes = _canvas("Euclidean norm")
     drawn = [
         _line(axes, metrics, "broadcast_norm", "broadcast model", BLUE, "-"),
         _line(axes, metrics, "upload_norm", "an upload before noise (mean)", GREEN, "--"),
     ]
-    if noise.get("aggregate_norm"):
-        axes.axhline(
-            noise["aggregate_norm"], color=RED, linestyle=":", label="noise in the broadcast (expected)"
+    rounds = [line["round"] for line in metrics if line["round"] <= len(noise)]
+    if rounds and noise[-1]:
+        lengths = [noise[number - 1] for number in rounds]
+        axes.plot(
+            rounds, lengths, ":", color=RED, label="noise added so far (expected, if none is unlearned)"
         )
     axes.set_ylim(bottom=0)
     return _finished(figure, axes, any(drawn))
 
 
 def _canvas(label: str) -> tuple[Figure, Axes]:
-    figure, axes = plt.subplots(figsize=(5.6, 3.4))
+    figure = Figure(figsize=(5.6, 3.4))
+    axes = figure.subplots()
     axes.set_xlabel("round (aggregation)")
     axes.set_ylabel(label)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure, axes
 
 
@@ -99,16 +106,17 @@ def _line(axes: Axes, metrics: Lines, name: str, label: str, colour: str, style:
 
 def _finished(figure: Figure, axes: Axes, drawn: bool) -> str | None:
     """The picture as SVG, or None where there was nothing to draw."""
-    svg = _as_svg(figure, axes) if drawn else None
-    plt.close(figure)
-    return svg
+    return _as_svg(figure, axes) if drawn else None
 
 
 def _as_svg(figure: Figure, axes: Axes) -> str:
     axes.legend(frameon=False)
     figure.tight_layout()
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "font.family": "sans-serif"}
+    ):  # text that can be searched and copied
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     svg = text.getvalue()
     # One name for those who cannot see it, instead of hundreds of nameless strokes.
     return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{escape(_told(axes))}"', 1)

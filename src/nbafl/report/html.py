@@ -6,10 +6,16 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-
+from nbafl import fields
 from nbafl.durable import write_text
+from nbafl.evaluation import Evaluation
+from nbafl.folders import answers, audits
+from nbafl.privacy import badges
+from nbafl.report.audit import part
 from nbafl.report.curves import draw_all
+from nbafl.report.front import five_lines
+from nbafl.report.notices import accumulated_noise
+from nbafl.report.pages import environment
 
 if TYPE_CHECKING:
     from nbafl.run import Run
@@ -24,46 +30,46 @@ def write_report(run: Run) -> Path:
 
 def render(run: Run) -> str:
     """The page as text."""
-    environment = Environment(loader=PackageLoader("nbafl", "report"), autoescape=select_autoescape())
-    environment.filters |= {"number": _number, "epsilon": _epsilon}
     summary = run.summary()
     metrics = run.metrics
-    noise = {**summary["plan"]["noise"], "aggregate_norm": _noise_norm(run, summary)}
-    return environment.get_template("report.html").render(
+    statement, facts = run.privacy, run.facts
+    template = environment().get_template("report.html")
+    return template.render(
+        **part(run.path, run.plan, audits.read(run.path)),
         name=run.path.resolve().name,
         plan=run.plan,
         summary=summary,
-        statement=run.privacy,
-        pictures=draw_all(metrics, noise),
+        statement=statement,
+        facts=facts,
+        front=five_lines(run.plan, facts, statement),
+        scores=run.scores,
+        badges=(
+            badges.kept(statement["delivers_claim"], run.plan.rule.conditional),
+            badges.strength(statement.get("best_guess")),
+        ),
+        pictures=draw_all(metrics, _noise_lengths(run, summary), "record_clip" in run.plan.rule.uses),
         fields=_fields(run),
+        unconditional=_from_clipping(run),
         paper_rule=run.plan.paper_rule(),
+        prices=summary["plan"]["aggregation"],
         last=metrics[-1] if metrics else {},
     )
 
 
-def _noise_norm(run: Run, summary: dict[str, Any]) -> float:
-    """E||n|| is about sigma_A sqrt(d) for a model of d parameters."""
-    dimension = run.privacy["model_parameters"]
-    return float(summary["plan"]["noise"]["sigma_aggregate"] * math.sqrt(dimension))
+def _from_clipping(run: Run) -> dict[str, float | None]:
+    """What the run's noise is worth against each adversary without the premise of its rule, where it has one."""
+    plan, rounds = run.plan, answers.read(run.path, run.plan)
+    if not plan.rule.conditional:
+        return {}
+    found = plan.guarantees(rounds, Evaluation.of(run.facts), plan.rule.unconditional(plan))
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def _noise_lengths(run: Run, summary: dict[str, Any]) -> list[float]:
+    """The expected length of all noise in the model after each round."""
+    sigma, parameters = summary["plan"]["noise"]["sigma_aggregate"], run.privacy["model_parameters"]
+    return accumulated_noise(sigma, parameters, run.rounds_done, run.plan.carried_on)
 
 
 def _fields(run: Run) -> list[tuple[str, Any, str]]:
-    described = type(run.plan).model_fields
-    return [(name, getattr(run.plan, name), field.description or "") for name, field in described.items()]
-
-
-def _epsilon(value: float | None) -> str:
-    """An epsilon; where none is finite it must not read as if nothing were lost."""
-    return "∞" if value is None else _number(value)
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(_number(each) for each in value[:8]) + (" …" if len(value) > 8 else "")
-    if isinstance(value, int | float):
-        return f"{value:,.0f}" if 1e6 <= abs(value) < 1e12 else f"{value:.6g}"
-    return str(value)
+    return [(name, getattr(run.plan, name), field.sentence) for name, field in fields.table().items()]
