@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import erf
 from scipy.stats import norm
+from tests.paper_setting import Plan
 
-from nbafl.plan import Plan
 from nbafl.privacy.gaussian import gdp_mu
 from nbafl.studio import bars, cards, meaning
 from nbafl.studio.answer import answer
@@ -101,7 +101,7 @@ def test_no_noise_means_certainty_and_no_epsilon() -> None:
     assert found.epsilon is None
     assert "100%" in meaning.draw(found)
     assert "What ε and δ say" not in meaning.draw(found)
-    assert "nothing is promised" in cards.headline(found)
+    assert "nothing is guaranteed" in cards.headline(found)
 
 
 def test_epsilon_is_told_by_its_definition_and_by_what_the_best_test_detects() -> None:
@@ -138,6 +138,5 @@ def test_a_unit_that_is_a_client_is_called_one() -> None:
     assert "one record" not in said
 
 
-def test_names_of_adversaries_cannot_become_markup() -> None:
-    assert "<" not in bars.NAMES["eavesdropper"][0]
-    assert bars.draw(answer(Plan(adversary="colluders:2"))).count("Colluders:2") == 1
+def test_the_plans_own_adversary_stands_beside_the_standard_ones() -> None:
+    assert bars.draw(answer(Plan(adversary="colluders:2"))).count("Colluders (2)") == 1

@@ -7,13 +7,17 @@ import shlex
 from urllib.parse import parse_qsl
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbafl.cli import run_command
 from nbafl.errors import UsageError
+from nbafl.fields import table
 from nbafl.plan import Plan
 from nbafl.presets import PRESETS
+from nbafl.protocol.proximal import bounded
+from nbafl.studio import fields
 from nbafl.studio.draft import Draft, Unfit
 
 PLANS = st.fixed_dictionaries(
@@ -68,7 +72,7 @@ def test_noise_that_is_off_is_an_option_without_a_value() -> None:
 def test_a_value_back_at_its_default_is_not_in_the_link() -> None:
     draft = Draft()
     draft.put("epsilon", "8")
-    draft.put("epsilon", "50")
+    draft.put("epsilon", "1")
     draft.put("batch", "")
     assert draft.query() == ""
     assert draft.plan() == Plan()
@@ -103,7 +107,7 @@ def test_k_and_l_follow_n_and_t_and_come_back() -> None:
     assert draft.plan() == Plan(clients=50, per_round=30, rounds=20, exposures=8)
 
 
-@pytest.mark.parametrize(("name", "value"), [("per_round", "51"), ("exposures", "26"), ("per_round", "0")])
+@pytest.mark.parametrize(("name", "value"), [("per_round", "51"), ("exposures", "5000"), ("per_round", "0")])
 def test_k_above_n_and_l_above_t_are_refused_when_asked_for(name: str, value: str) -> None:
     draft = Draft()
     draft.put(name, value)
@@ -113,9 +117,13 @@ def test_k_above_n_and_l_above_t_are_refused_when_asked_for(name: str, value: st
 
 def test_a_sensitivity_model_brings_what_it_needs_and_says_so() -> None:
     draft = Draft()
+    draft.put("model", "mlp")
     draft.put("sensitivity", "proximal")
     assert "softmax" in (draft.settle() or "")
-    assert draft.plan().feature_norm == 1
+    proposed = draft.plan().feature_norm
+    assert bounded(torch.ones(1, 3), proposed).norm() <= proposed * (
+        1 + 1e-6
+    )  # R = 1 leaves no room for features
     draft.put("local_steps", "4")
     draft.put("sensitivity", "gradient")
     assert "local steps to 1" in (draft.settle() or "")
@@ -128,10 +136,21 @@ def test_a_sensitivity_model_brings_what_it_needs_and_says_so() -> None:
     assert draft.plan().adjacency == "replace"
 
 
-def test_fields_without_a_control_are_kept_and_told() -> None:
-    draft = Draft.from_plan(Plan(partition="shards:2", epsilon=5))
-    assert draft.carried() == {"partition": "shards:2"}
-    assert draft.plan().partition == "shards:2"
+@pytest.mark.parametrize(("name", "value"), [("clients", "99999999"), ("rounds", "100000000")])
+def test_sizes_that_no_machine_can_hold_are_refused_at_once(name: str, value: str) -> None:
+    draft = Draft()
+    draft.put(name, value)
+    with pytest.raises(UsageError, match=f"{name} must be at most"):
+        draft.plan()
+
+
+def test_every_field_of_a_plan_has_its_place_on_the_page() -> None:
+    folded = [each.name for inside in fields.FOLDED.values() for each in inside]
+    front = [each.name for each in (*fields.SLIDERS, *fields.CHOICES)]
+    assert sorted(folded + front) == sorted(table())
+    assert fields.options(table()["task"])[""] == "as the data say"
+    assert fields.options(table()["noise"]) == {"true": "On", "false": "Off"}
+    assert fields.options(table()["server_momentum"]) == {}
 
 
 def test_a_link_with_nonsense_opens_with_a_sentence() -> None:

@@ -7,12 +7,13 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.paper_setting import Plan
 
 from nbafl.errors import UsageError
-from nbafl.plan import Plan
-from nbafl.studio.fields import CHOICES, COARSE, DETAIL_CHOICES, SLIDERS, Scale, parse, show
+from nbafl.field_entries import COARSE
+from nbafl.studio.fields import CHOICES, FOLDED, SLIDERS, Scale, options, parse, show
 
-SCALES = [each.scale for each in SLIDERS]
+SCALES = [Scale.of(each) for each in SLIDERS]
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=[each.name for each in SLIDERS])
@@ -28,15 +29,15 @@ def test_every_stop_of_a_slider_is_found_again(scale: Scale) -> None:
 
 @pytest.mark.parametrize("each", SLIDERS, ids=[each.name for each in SLIDERS])
 def test_the_default_of_a_field_is_a_stop_of_its_slider(each) -> None:
-    default = Plan.model_fields[each.name].default
-    if default is not None:
-        assert each.scale.value(each.scale.position(default)) == default
+    scale = Scale.of(each)
+    if each.default is not None:
+        assert scale.value(scale.position(each.default)) == each.default
 
 
 @settings(derandomize=True, max_examples=200)
 @given(value=st.floats(1e-9, 1e6))
 def test_a_slider_stands_at_the_nearest_stop(value: float) -> None:
-    scale = Scale(1e-8, 0.1, digits=COARSE)
+    scale = Scale(1e-8, 0.1, whole=False, digits=COARSE)
     at = scale.value(scale.position(value))
     assert abs(at - value) == min(abs(stop - value) for stop in scale.stops)
 
@@ -84,12 +85,12 @@ def test_other_kinds_of_fields_are_read() -> None:
 
 
 def test_every_choice_is_a_value_that_a_plan_takes() -> None:
-    for choice in (*CHOICES, *DETAIL_CHOICES):
-        for option in choice.options:
-            value = f"{option}:1" if option == "colluders" else option
+    for choice in (*CHOICES, *(each for inside in FOLDED.values() for each in inside)):
+        for option in options(choice):
+            value = parse(choice.name, f"{option}:1" if option == "colluders" else option)
             fields = {choice.name: value}
             if value == "proximal":
-                fields |= {"model": "softmax", "feature_norm": 1.0}
+                fields |= {"model": "softmax", "feature_norm": 1.5}
             if value == "drop":
                 fields |= {"sensitivity": "client"}
             assert getattr(Plan(**fields), choice.name) == value

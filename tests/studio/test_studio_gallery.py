@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from nbafl.folders.reproductions import visit
 from nbafl.studio import figures_page
-from nbafl.studio.gallery import visit
 
 VERDICT = {"figure": 2, "claim": "loss falls as ε grows", "calibration": "paper", "verdict": "holds"}
 

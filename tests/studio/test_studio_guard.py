@@ -84,7 +84,7 @@ def test_the_token_in_a_link_becomes_a_cookie_and_leaves_the_address() -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/deep/page")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=Strict" in cookie
+    assert "samesite=strict" in cookie.lower()
     assert client.get("/deep/page").text == "inside"
 
 

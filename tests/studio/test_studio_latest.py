@@ -21,6 +21,23 @@ def _in_a_loop(scenario) -> None:
     asyncio.run(main())
 
 
+class Asked:
+    """Work that waits at a gate and answers with the question; what came through is delivered."""
+
+    def __init__(self, client: Client | None = None) -> None:
+        self.delivered: list[int] = []
+        self.gate = asyncio.Event()
+        self.latest = Latest(client, self._work, lambda question, _: self.delivered.append(question))
+
+    async def _work(self, question: int) -> int:
+        await self.gate.wait()
+        return question
+
+    async def ask_first(self) -> None:
+        self.latest.ask(1)
+        await asyncio.sleep(0)
+
+
 def test_questions_that_were_overtaken_are_not_answered() -> None:
     async def scenario() -> None:
         worked, delivered = [], []
@@ -84,27 +101,20 @@ def test_work_that_fails_does_not_end_the_answering() -> None:
 
 def test_nobody_works_for_a_page_that_was_closed_until_it_comes_back() -> None:
     async def scenario() -> None:
-        delivered = []
-        gate = asyncio.Event()
-
-        async def work(question: int) -> int:
-            await gate.wait()
-            return question
-
-        latest = Latest(None, work, lambda question, _: delivered.append(question))
-        latest.ask(1)
-        await asyncio.sleep(0)
+        asked = Asked()
+        latest = asked.latest
+        await asked.ask_first()
         assert latest.wanted
         latest.leave()
         assert not latest.wanted
-        gate.set()
+        asked.gate.set()
         latest.ask(2)
         await asyncio.sleep(0.02)
-        assert delivered == []
+        assert asked.delivered == []
         latest.come_back()
-        while not delivered:
+        while not asked.delivered:
             await asyncio.sleep(0.001)
-        assert delivered == [2]
+        assert asked.delivered == [2]
 
     _in_a_loop(scenario)
 
@@ -113,22 +123,50 @@ def test_a_page_that_never_connected_is_not_answered_once_it_is_given_up() -> No
     """A browser that fetched the page and went away leaves a page that is deleted after a while, work or no work."""
 
     async def scenario() -> None:
-        delivered = []
-        gate = asyncio.Event()
-
-        async def work(question: int) -> int:
-            await gate.wait()
-            return question
-
         client = Client(ui.page("/never-connected"), request=None)
-        latest = Latest(client, work, lambda question, _: delivered.append(question))
-        latest.ask(1)
-        await asyncio.sleep(0)
+        asked = Asked(client)
+        await asked.ask_first()
         client.delete()
-        gate.set()
+        asked.gate.set()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert delivered == []
-        assert not latest.wanted
+        assert asked.delivered == []
+        assert not asked.latest.wanted
+
+    _in_a_loop(scenario)
+
+
+def test_an_error_in_one_answer_does_not_lose_the_question_asked_meanwhile() -> None:
+    async def scenario() -> None:
+        asked = Asked()
+        broken = asyncio.Event()
+
+        async def work(question: int) -> int:
+            if question == 1:
+                await broken.wait()
+                raise OSError("the first one fails")
+            return question
+
+        asked.latest._work = work
+        await asked.ask_first()
+        asked.latest.ask(2)
+        broken.set()
+        async with asyncio.timeout(60):
+            while not asked.delivered:
+                await asyncio.sleep(0.001)
+        assert asked.delivered == [2]
+
+    _in_a_loop(scenario)
+
+
+def test_nothing_is_asked_again_once_the_studio_ends() -> None:
+    async def scenario() -> None:
+        asked = Asked()
+        await asked.ask_first()
+        asked.latest.ask(2)
+        for task in list(background_tasks.running_tasks):
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert not [task for task in background_tasks.running_tasks if not task.done()]
 
     _in_a_loop(scenario)

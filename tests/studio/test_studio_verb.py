@@ -30,6 +30,7 @@ def test_every_option_stands_in_the_howto() -> None:
         (["--port", "0"], "port must be between 1 and 65535, got 0."),
         (["--host", "0.0.0.0"], "token must be given"),
         (["--token", "short"], "token must be at least 12 printable ASCII characters"),
+        (["--runs", __file__], "runs must be a folder, there or to be made"),
         (["--constants", "/no/such/file"], "constants file '/no/such/file' cannot be read"),
     ],
 )

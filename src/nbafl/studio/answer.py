@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from nbafl.plan import Plan
-from nbafl.privacy import accounting, adversary
+from nbafl.privacy import accounting, adversary, badges
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,25 @@ class Answer:
     @property
     def epsilon(self) -> float | None:
         """The ε that really holds against the plan's adversary; None where none does."""
-        value: float | None = self.summary["guarantee"][self.adversary.name.replace("-", "_")]["epsilon"]
+        value: float | None = self.summary["guarantee"][self.adversary.key]["epsilon"]
         return value
 
     @property
     def kept(self) -> bool:
         """Whether the noise is worth what the plan claims, against the adversary it names."""
-        return self.epsilon is not None and self.epsilon <= self.plan.epsilon * (1 + 1e-9)
+        return badges.holds(self.epsilon, self.plan.epsilon)
 
 
 @lru_cache(maxsize=256)
 def answer(plan: Plan) -> Answer:
     """The page's numbers for a plan; remembered, because sliders come back to where they were."""
     named = adversary.parse(plan.adversary)
-    detected = accounting.attack_power(plan.release(), plan.noise_scales(), named, 0.01)
+    secure = plan.secure_sums()
+    detected = (
+        accounting.attack_power(plan.release(), plan.noise_scales(), named, 0.01)
+        if secure is None
+        else secure.attack_power(named, 0.01)
+    )
     return Answer(plan, plan.summary(), plan.paper_rule(), named, best_guess(plan, named), detected)
 
 
@@ -52,4 +57,7 @@ def best_guess(plan: Plan, named: adversary.Adversary) -> float:
 
     δ(0) is the total variation distance of what the adversary sees in the two cases, so no guess does better.
     """
+    secure = plan.secure_sums()
+    if secure is not None:
+        return (1 + secure.delta(named, 0.0)) / 2
     return (1 + accounting.delta_spent(plan.release(), plan.noise_scales(), named, 0.0)) / 2

@@ -10,16 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nbafl.privacy.adversary import Adversary
 from nbafl.studio.answer import Answer
-from nbafl.studio.wording import escape, short
-
-NAMES = {
-    "broadcast": ("Broadcast", "all broadcasts"),
-    "targeted": ("Targeted", "broadcasts, L uploads of one client"),
-    "eavesdropper": ("Eavesdropper", "broadcasts, L uploads of each client"),
-    "eavesdropper_spread": ("Eavesdropper, spread", "the same, in rounds of its choice"),
-    "curious_server": ("Curious server", "every upload"),
-}
+from nbafl.studio.wording import escape, power_of_ten, short
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class Series:
 def series_of(answer: Answer) -> list[Series]:
     """This plan; the paper's rule at the same claim; and clipping alone where the sensitivity is conditional."""
     summary, paper = answer.summary, answer.paper
-    granted = " (if 2C/m holds)" if summary["conditional"] else ""
+    granted = f" ({answer.plan.rule.if_it_holds.strip()})" if answer.plan.rule.conditional else ""
     found = [Series("plan", f"this plan{granted}", _epsilons(summary["guarantee"]))]
     if answer.plan.calibration != "paper":
         found.append(Series("paper", f"the paper's rule{granted}", _epsilons(paper["guarantee"])))
@@ -74,25 +67,36 @@ def series_of(answer: Answer) -> list[Series]:
 def draw(answer: Answer) -> str:
     """The whole picture as HTML."""
     series = series_of(answer)
-    claim = answer.plan.epsilon if answer.plan.noise else None
+    claim = claim_of(answer)
     axis = Axis.around([claim, *(value for each in series for value in each.values.values())])
-    chosen = answer.adversary.name.replace("-", "_")
-    rows = "".join(_row(name, series, axis, claim, name == chosen) for name in series[0].values)
+    rows = "".join(_row(each, series, axis, claim, mark(answer, each)) for each in answer.plan.adversaries())
     legend = "".join(f'<li><i class="key {each.key}"></i>{escape(each.label)}</li>' for each in series)
     if claim is not None:
         legend += f'<li><i class="key claim"></i>the claim, ε = {short(claim)}</li>'
     return f'<ul class="legend">{legend}</ul><div class="bars" style="--series:{len(series)}">{rows}{_scale(axis)}</div>'
 
 
-def _row(name: str, series: list[Series], axis: Axis, claim: float | None, chosen: bool) -> str:
-    title, sees = NAMES.get(name, (name.replace("_", "-").capitalize(), "broadcasts, minus their own noise"))
-    mark = '<span class="chosen">noise made for this one</span>' if chosen else ""
-    bars = "".join(_bar(name, each, axis) for each in series)
-    numbers = "".join(_number(name, each) for each in series)
+def claim_of(answer: Answer) -> float | None:
+    """What the plan claims; without noise it claims nothing."""
+    return answer.plan.epsilon if answer.plan.noise else None
+
+
+def mark(answer: Answer, who: Adversary) -> str:
+    """What stands beside the adversary that the plan names; only some rules compute their noise for it."""
+    if who != answer.adversary:
+        return ""
+    made_for = answer.plan.noise and answer.plan.calibration == "exact"
+    return "noise made for this one" if made_for else "the claim is about this one"
+
+
+def _row(who: Adversary, series: list[Series], axis: Axis, claim: float | None, said: str) -> str:
+    chosen = f'<span class="chosen">{said}</span>' if said else ""
+    bars = "".join(_bar(who.key, each, axis) for each in series)
+    numbers = "".join(_number(who.key, each) for each in series)
     line = f'<i class="claim" style="left:{axis.share(claim):.3f}%"></i>' if claim is not None else ""
     return (
-        f'<div class="bar-row{" is-chosen" if chosen else ""}">'
-        f'<div class="who"><b>{escape(title)}</b>{mark}<small>sees {escape(sees)}</small></div>'
+        f'<div class="bar-row{" is-chosen" if said else ""}">'
+        f'<div class="who"><b>{escape(who.heading)}</b>{chosen}<small>sees {escape(who.short)}</small></div>'
         f'<div class="plot" aria-hidden="true">{_grid(axis)}{bars}{line}</div>'
         f'<div class="numbers">{numbers}</div></div>'
     )
@@ -123,7 +127,8 @@ def _grid(axis: Axis) -> str:
 def _scale(axis: Axis) -> str:
     width = axis.high - axis.low
     labels = "".join(
-        f'<span style="left:{100 * (at - axis.low) / width:.3f}%">{_power(at)}</span>' for at in axis.ticks()
+        f'<span style="left:{100 * (at - axis.low) / width:.3f}%">{tick_label(at)}</span>'
+        for at in axis.ticks()
     )
     return (
         '<div class="bar-row scale" aria-hidden="true"><div class="who"></div>'
@@ -131,8 +136,9 @@ def _scale(axis: Axis) -> str:
     )
 
 
-def _power(exponent: int) -> str:
-    return short(10.0**exponent) if -3 <= exponent <= 3 else f"10<sup>{exponent}</sup>"
+def tick_label(exponent: int) -> str:
+    """A power of ten below the axis."""
+    return short(10.0**exponent) if -3 <= exponent <= 3 else power_of_ten(exponent)
 
 
 def _epsilons(guarantee: dict[str, dict[str, float | None]]) -> dict[str, float | None]:

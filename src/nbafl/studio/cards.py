@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbafl.privacy import badges
+from nbafl.privacy.scope import Scope
 from nbafl.studio.answer import Answer
-from nbafl.studio.wording import escape, short
+from nbafl.studio.wording import SCROLL, escape, percent, short
 
 SCALES = (
     ("sigma_uplink", "noise at each client", "σ<sub>U</sub>", "in every upload"),
@@ -22,27 +24,33 @@ def headline(answer: Answer) -> str:
     """The promise in one sentence, and whether the noise keeps it."""
     plan, claimed = answer.plan, answer.summary["claimed"]
     if not plan.noise:
-        return _badge("bad", "no protection") + "<p>No noise is added: nothing is promised to anybody.</p>"
-    condition = ", <b>if 2C/m holds</b>" if answer.summary["conditional"] else ""
+        return _badge("bad", "no protection") + "<p>No noise is added: nothing is guaranteed.</p>"
+    condition = f", <b>{escape(plan.rule.if_it_holds.strip())}</b>" if plan.rule.conditional else ""
     promise = (
-        f"One {claimed['unit']} ({claimed['adjacency']}) is claimed to be protected with "
+        f"One {claimed['unit']} ({claimed['adjacency']}) is protected, by claim, with "
         f"<b>ε = {short(plan.epsilon)}</b> at δ = {short(plan.delta)} against <b>{escape(plan.adversary)}</b>{condition}."
     )
-    if answer.kept and answer.summary["conditional"]:
-        return _badge("perhaps", "kept conditionally") + f"<p>{promise}</p>"
+    marks = _marks(answer)
     if answer.kept:
-        return _badge("good", "kept") + f"<p>{promise}</p>"
+        return f"{marks}<p>{promise}</p>"
     found = "no finite ε" if answer.epsilon is None else f"ε = {short(answer.epsilon)}"
-    return _badge("bad", "not kept") + f"<p>{promise} This noise is worth <b>{found}</b> there.</p>"
+    return f"{marks}<p>{promise} This noise gives <b>{found}</b>.</p>"
+
+
+def _marks(answer: Answer) -> str:
+    """Whether the claim is kept, and whether what holds is strong."""
+    both = (badges.kept(answer.kept, answer.summary["conditional"]), badges.strength(answer.guess))
+    return " ".join(_badge(each.kind, each.word) for each in both)
 
 
 def compact(answer: Answer) -> str:
     """The same in one line, for a narrow screen while a slider is moved."""
     noise = answer.summary["noise"]["sigma_aggregate"]
     mark = "✕" if not answer.kept else "?" if answer.summary["conditional"] else "✓"
+    scope = Scope.of(answer.plan)
     return (
-        f"<b>{mark} ε {short(answer.epsilon)}</b> <span>{escape(answer.adversary.name)}, δ {short(answer.plan.delta)}"
-        f"{', if 2C/m' if answer.summary['conditional'] else ''}</span> <b>σ<sub>A</sub> {short(noise)}</b>"
+        f"<b>{mark} ε {short(answer.epsilon)}</b> <span>{escape(answer.adversary.name)}, δ {short(answer.plan.delta)}, "
+        f"{escape(scope.whom + scope.premise)}</span> <b>σ<sub>A</sub> {short(noise)}</b>"
     )
 
 
@@ -67,7 +75,7 @@ def scales_caption(answer: Answer) -> str:
         "Noise is Gaussian; each number is the standard deviation in one coordinate of the model. "
         f"One {unit} can move an upload by Δ<sub>U</sub> = {_value('uplink_sensitivity', sensitivity['uplink'])} and the "
         f"broadcast by Δ<sub>D</sub> = {_value('downlink_sensitivity', sensitivity['downlink'])}"
-        f"{', if 2C/m holds' if answer.summary['conditional'] else ''}."
+        f"{escape(',' + answer.plan.rule.if_it_holds) if answer.plan.rule.conditional else ''}."
     )
 
 
@@ -78,6 +86,12 @@ def _value(name: str, value: Any) -> str:
 
 def notices(answer: Answer) -> str:
     """Warnings, each as it stands in the plan."""
+    weak = badges.strength(answer.guess) == badges.strength(None)
+    if not answer.summary["warnings"] and weak:
+        return (
+            '<p class="notice warn">Even where the claim is kept it is no useful limit: the best guess can be right '
+            f"{percent(answer.guess)} of the time.</p>"
+        )
     if not answer.summary["warnings"]:
         return '<p class="soft">Nothing to warn of. What the numbers rest on stands below.</p>'
     return "".join(f'<p class="notice warn">{escape(warning)}</p>' for warning in answer.summary["warnings"])
@@ -92,7 +106,7 @@ def bars_caption(answer: Answer) -> str:
     """What the bars mean; no ε stands on the page without its δ, its unit and its premise."""
     claimed = answer.summary["claimed"]
     premise = (
-        "the outlined bars grant nothing but clipping (2C)"
+        "outlined bars assume clipping alone (2C)"
         if answer.summary["conditional"]
         else "see what it rests on, below"
     )
@@ -100,6 +114,45 @@ def bars_caption(answer: Answer) -> str:
         f"ε at δ = {short(answer.plan.delta)}, per {claimed['unit']} ({claimed['adjacency']}), over all "
         f"{answer.plan.rounds} rounds with L = {answer.plan.exposures}; logarithmic; {premise}."
     )
+
+
+def prices(answer: Answer) -> str:
+    """The same claim under both ways of aggregation: what each adversary gets where the server sees uploads, or sums."""
+    told, plan = answer.summary["aggregation"], answer.plan
+    if not plan.noise:
+        return ""
+    modes = {"plain": "server sees every upload", "secure": "server sees sums alone"}
+    heads = "".join(
+        f'<th scope="col">{mode} ({about}){", this plan" if told["mode"] == mode else ""}</th>'
+        for mode, about in modes.items()
+    )
+    rows = [
+        (escape(each.heading), [_price(told[mode], "guarantee", each.key) for mode in modes])
+        for each in plan.adversaries()
+    ]
+    rows.append(("Anyone who opens single uploads", [_price(told[mode], "opened") for mode in modes]))
+    rows.append(("σ<sub>A</sub>, noise in all", [_price(told[mode], "sigma_aggregate") for mode in modes]))
+    body = "".join(
+        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{value}</td>" for value in values)}</tr>'
+        for name, values in rows
+    )
+    refused = "".join(
+        f'<p class="soft">{mode.capitalize()}: {escape(told[mode]["refused"])}</p>'
+        for mode in modes
+        if "refused" in told[mode]
+    )
+    return (
+        f"<details><summary>The same claim under plain and secure aggregation</summary>{SCROLL}"
+        f'<table class="compare"><thead><tr><th scope="col">ε against</th>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>{refused}</details>"
+    )
+
+
+def _price(told: dict[str, Any], name: str, key: str = "") -> str:
+    if "refused" in told:
+        return "–"
+    found = told[name][key] if key else told[name]
+    return short(found["epsilon"] if isinstance(found, dict) else found)
 
 
 def _badge(kind: str, text: str) -> str:

@@ -6,9 +6,10 @@ Lines differ in colour (Okabe and Ito's) and in dash, so that neither colour-bli
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
-from nbafl.studio.shelf import Line
+from nbafl.studio.run_folders import Line
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#14202e", "#7b8794")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -58,10 +59,15 @@ def figure(data: list[dict[str, Any]], layout: dict[str, Any]) -> dict[str, Any]
 
 
 def run_curves(
-    runs: Sequence[tuple[str, list[Line]]], metric: str, rounds: int | None = None
+    runs: Sequence[tuple[str, list[list[Line]]]], metric: str, rounds: int | None = None
 ) -> dict[str, Any]:
-    """One metric of several runs, overlaid; one run alone is seen against all the rounds it has to go."""
-    data = [_trace(index, name, lines, metric) for index, (name, lines) in enumerate(runs)]
+    """One metric of several runs, overlaid; one run alone is seen against all the rounds it has to go.
+
+    Each entry holds the seeds of one plan: several are drawn as their mean, with a band from the least to the greatest.
+    """
+    data = [
+        trace for index, (name, seeds) in enumerate(runs) for trace in _traces(index, name, seeds, metric)
+    ]
     yaxis: dict[str, Any] = {"title": {"text": METRICS[metric]}, "rangemode": "normal"}
     if metric in SHARES:
         yaxis["tickformat"] = ".0%"
@@ -69,6 +75,27 @@ def run_curves(
     if rounds and len(runs) == 1:
         xaxis["range"] = [0, rounds * 1.02]
     return figure(data, {"xaxis": xaxis, "yaxis": yaxis})
+
+
+def _traces(index: int, name: str, seeds: list[list[Line]], metric: str) -> list[dict[str, Any]]:
+    if len(seeds) == 1:
+        return [_trace(index, name, seeds[0], metric)]
+    values: dict[int, list[float]] = {}
+    for line in (line for lines in seeds for line in lines if line.get(metric) is not None):
+        values.setdefault(line["round"], []).append(line[metric])
+    shared = sorted(at for at, found in values.items() if len(found) == len(seeds))
+    means = [{"round": at, metric: fmean(values[at])} for at in shared]
+    edges = ([max(values[at]) for at in shared], [min(values[at]) for at in shared])
+    return [*_band(index, name, shared, *edges), _trace(index, f"{name}, mean", means, metric)]
+
+
+def _band(index: int, name: str, at: list[int], high: list[float], low: list[float]) -> list[dict[str, Any]]:
+    base = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "x": at, "hoverinfo": "skip"}
+    shade = {"fill": "tonexty", "fillcolor": f"{colour(index)}33"}
+    return [
+        {**base, "name": f"{name}, most", "y": high},
+        {**base, "name": f"{name}, least", "y": low, **shade},
+    ]
 
 
 def _trace(index: int, name: str, lines: list[Line], metric: str) -> dict[str, Any]:

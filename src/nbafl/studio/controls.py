@@ -12,14 +12,19 @@ from typing import Any
 
 from nicegui import Client, ui
 
+from nbafl import rules
+from nbafl.field_entries import EVERY, PlanField
+from nbafl.privacy import adversary
 from nbafl.studio import fields
 from nbafl.studio.draft import Draft
-from nbafl.studio.fields import Choice, Entry, Scale, Slider, show
-from nbafl.studio.frame import markup
+from nbafl.studio.fields import Scale, show
 from nbafl.studio.latest import Latest
+from nbafl.studio.layout import markup
+from nbafl.studio.wording import escape
 
 Changed = Callable[[str], None]
-COLLUDERS = "colluders"
+COUNTED = frozenset(each.kind for each in adversary.table() if each.takes_count == "must")
+"""Adversaries that need the number of their accomplices."""
 
 
 class HandSlider(ui.slider):
@@ -44,24 +49,31 @@ class Controls:
 
     def build(self) -> None:
         """Put all controls on the page."""
-        self._group("The promise", fields.PRIVACY, fields.CHOICES)
+        self._group("The promise", fields.PROMISE, fields.CHOICES)
         self._group("The federation", fields.FEDERATION, ())
-        self._details = ui.expansion("Training and details").classes("more").props("dense")
-        with self._details, ui.element("div").classes("pair-grid"):
-            for choice in fields.DETAIL_CHOICES:
-                self._choice(choice, "pair")
-            for entry in fields.DETAILS:
-                self._entry(entry)
+        self._folded = {title: self._fold(title, inside) for title, inside in fields.FOLDED.items()}
         self.refresh()
+
+    def _fold(self, title: str, inside: tuple[PlanField, ...]) -> ui.expansion:
+        with (
+            ui.expansion(title).classes("more").props("dense") as fold,
+            ui.element("div").classes("pair-grid"),
+        ):
+            for each in inside:
+                if fields.options(each):
+                    self._choice(each, "pair")
+                else:
+                    self._entry(each)
+        return fold
 
     def refresh(self, typing: str | None = None, sliding: str | None = None) -> None:
         """Show what the draft holds, except in the text or the slider that somebody has in hand."""
         with self._quietly():
             for each in fields.SLIDERS:
-                self._show_slider(each, typing, sliding)
+                self._show_slider(each, sliding)
             for name, text in self._texts.items():
-                if name != typing and name not in self.draft.errors:
-                    text.value = self._text_of(name)
+                if name != typing:
+                    text.value = self.draft.refused.get(name, self._text_of(name))
             for name, select in self._selects.items():
                 self._show_choice(name, select)
 
@@ -71,12 +83,13 @@ class Controls:
             label.text = errors.get(name, "")
             if name in self._texts:
                 self._texts[name].props(f":error={'true' if name in errors else 'false'}")
-        if any(name in errors for name in (entry.name for entry in fields.DETAILS)):
-            self._details.value = True
+        for title, inside in fields.FOLDED.items():
+            if any(each.name in errors for each in inside):
+                self._folded[title].value = True
 
     # --- building ---------------------------------------------------------------------------------------------
 
-    def _group(self, title: str, sliders: tuple[Slider, ...], choices: tuple[Choice, ...]) -> None:
+    def _group(self, title: str, sliders: tuple[PlanField, ...], choices: tuple[PlanField, ...]) -> None:
         with ui.element("fieldset"):
             markup(title, tag="legend")
             for slider in sliders:
@@ -84,57 +97,71 @@ class Controls:
             for choice in choices:
                 self._choice(choice, "choice")
 
-    def _slide(self, field: Slider) -> None:
+    def _slide(self, field: PlanField) -> None:
         with ui.element("div").classes("slide") as self._rows[field.name]:
-            self._text(field.name, field.label, field.symbol, field.about)
+            self._text(field)
             slider = HandSlider(min=0, max=1, step=1, value=0, on_change=lambda: self._slid(field))
             slider.props(
-                f'aria-label="{field.label} {field.symbol}" data-slider={field.name} no-thumb-shadow'
+                f'aria-label="{field.entry.label} {field.entry.symbol}" data-slider={field.name} no-thumb-shadow'
             )
+            slider.on("keydown.home", lambda: self._go_to_end(field, 0))
+            slider.on("keydown.end", lambda: self._go_to_end(field, -1))
             self._sliders[field.name] = slider
             self._error(field.name)
 
-    def _text(self, name: str, label: str, symbol: str, about: str) -> ui.input:
-        caption = markup(f"{label}<b>{symbol}</b>", tag="label")
+    def _text(self, field: PlanField) -> ui.input:
+        name = field.name
+        caption = markup(f"{field.entry.label}<b>{field.entry.symbol}</b>", tag="label")
         text = ui.input(on_change=lambda: self._typed(name))
         text.props("dense outlined hide-bottom-space debounce=150 inputmode=decimal autocomplete=off")
-        text.props(f'data-field={name} title="{about}"')
+        text.props(f'data-field={name} title="{escape(field.sentence)}"')
         caption.props(f'for="{text.html_id}"')
         self._texts[name] = text
         return text
 
-    def _entry(self, field: Entry) -> None:
+    def _entry(self, field: PlanField) -> None:
         with ui.element("div").classes("pair"):
-            self._text(field.name, field.label, field.symbol, field.about)
+            self._text(field)
             self._error(field.name)
 
-    def _choice(self, field: Choice, style: str) -> None:
+    def _choice(self, field: PlanField, style: str) -> None:
         with ui.element("div").classes(style):
-            caption = markup(field.label, tag="label")
-            select = ui.select(dict(field.options), on_change=lambda: self._chose(field.name))
-            select.props(f'dense outlined options-dense data-choice={field.name} title="{field.about}"')
-            select.props(f'aria-label="{field.label}" popup-content-class=choice-list')
+            caption = markup(field.entry.label, tag="label")
+            select = ui.select(fields.options(field), on_change=lambda: self._chose(field.name))
+            select.props(
+                f'dense outlined options-dense data-choice={field.name} title="{escape(field.sentence)}"'
+            )
+            select.props(f'aria-label="{field.entry.label}" popup-content-class=choice-list')
             caption.props(f'for="{select.html_id}"')
             self._selects[field.name] = select
             if field.name == "adversary":
-                self._count = ui.input("How many", value="1", on_change=lambda: self._chose("adversary"))
-                self._count.props(
-                    "dense outlined hide-bottom-space debounce=150 inputmode=numeric data-field=colluders"
-                )
+                self._accomplices()
             self._error(field.name)
+
+    def _accomplices(self) -> None:
+        with ui.element("div").classes("accomplices") as self._count_row:
+            caption = markup("How many of them", tag="label")
+            self._count = ui.input(value="1", on_change=lambda: self._chose("adversary"))
+            self._count.props(
+                "dense outlined hide-bottom-space debounce=150 inputmode=numeric data-field=colluders"
+            )
+            caption.props(f'for="{self._count.html_id}"')
 
     def _error(self, name: str) -> None:
         self._errors[name] = ui.label("").classes("field-error").props(f'role="alert" data-error={name}')
 
     # --- what people do ---------------------------------------------------------------------------------------
 
-    def _slid(self, field: Slider) -> None:
+    def _slid(self, field: PlanField) -> None:
         if self._quiet:
             return
         value = self._scale(field).value(self._sliders[field.name].value or 0)
         everyone = field.name == "per_round" and value >= self.draft.value("clients")
         self.draft.put(field.name, "" if everyone else show(value))
         self._tell(field.name, sliding=field.name)
+
+    def _go_to_end(self, field: PlanField, end: int) -> None:
+        self._sliders[field.name].value = len(self._scale(field).stops) - 1 if end else 0
 
     def _typed(self, name: str) -> None:
         if self._quiet:
@@ -146,8 +173,8 @@ class Controls:
         if self._quiet:
             return
         value = str(self._selects[name].value)
-        if value == COLLUDERS:
-            value = f"{COLLUDERS}:{str(self._count.value).strip()}"
+        if name == "adversary" and value in COUNTED:
+            value = f"{value}:{str(self._count.value).strip()}"
         self.draft.put(name, value)
         self._tell(name)
 
@@ -159,14 +186,15 @@ class Controls:
 
     # --- showing the draft ------------------------------------------------------------------------------------
 
-    def _show_slider(self, field: Slider, typing: str | None, sliding: str | None) -> None:
-        self._rows[field.name].visible = self.draft.value("sensitivity") in field.models
+    def _show_slider(self, field: PlanField, sliding: str | None) -> None:
+        users = rules.using(field.name)
+        self._rows[field.name].visible = not users or self.draft.value("sensitivity") in {
+            each.name for each in users
+        }
         if field.name != sliding:
             self._set_slider(field)
-        if field.name != typing and field.name not in self.draft.errors:
-            self._texts[field.name].value = show(self._number(field.name))
 
-    def _set_slider(self, field: Slider) -> None:
+    def _set_slider(self, field: PlanField) -> None:
         slider, scale, value = self._sliders[field.name], self._scale(field), self._number(field.name)
         slider.props(f'max={len(scale.stops) - 1} aria-valuetext="{show(value)}"')
         slider.value = scale.position(value)
@@ -177,12 +205,12 @@ class Controls:
             self._set_slider(next(each for each in fields.SLIDERS if each.name == name))
 
     def _show_choice(self, name: str, select: ui.select) -> None:
-        value = str(self.draft.value(name))
+        value = self.draft.refused.get(name, show(self.draft.value(name)))
         kind, _, count = value.partition(":")
-        if name == "adversary" and kind == COLLUDERS:
-            value, self._count.value = COLLUDERS, count
+        if name == "adversary" and kind in COUNTED:
+            value, self._count.value = kind, count
         if name == "adversary":
-            self._count.visible = kind == COLLUDERS
+            self._count_row.visible = kind in COUNTED
         if value not in select.options:
             select.set_options({**dict(select.options), value: value})
         select.value = value
@@ -196,20 +224,14 @@ class Controls:
         value: Any = self.draft.value(name)
         if value is None and name == "per_round":
             value = self.draft.value("clients")
-        if (
-            name == "local_steps"
-            and self.draft.value("sensitivity") == "gradient"
-            and "local_steps" not in self.draft.fields
-        ):
-            value = 1
         return show(value)
 
-    def _scale(self, field: Slider) -> Scale:
+    def _scale(self, field: PlanField) -> Scale:
         """K reaches to N and L to T, wherever those stand."""
         limit = {"per_round": "clients", "exposures": "rounds"}.get(field.name)
         if limit is None:
-            return field.scale
-        return Scale(1, max(1, int(self.draft.value(limit))), whole=True, digits=None)
+            return Scale.of(field)
+        return Scale(1, max(1, int(self.draft.value(limit))), whole=True, digits=EVERY)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:

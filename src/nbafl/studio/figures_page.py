@@ -9,46 +9,53 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from nbafl.studio import frame, gallery
-from nbafl.studio.gallery import ORDER, Figure, Verdict
-from nbafl.studio.wording import escape, short
+from nbafl.folders import reproductions
+from nbafl.folders.reproductions import ORDER, Figure, Verdict
+from nbafl.studio import layout
+from nbafl.studio.wording import SCROLL, escape, short
 
 CAPTIONS = {
     "paper": "The paper’s rule, as printed",
     "separate": "The paper’s requirements, exact arithmetic",
     "exact": "Exact noise against the eavesdropper",
 }
-MARKS = {"holds": ("good", "✓"), "fails": ("bad", "✕"), "artefact": ("perhaps", "!")}
+MARKS = {
+    "holds": ("good", "✓"),
+    "fails": ("bad", "✕"),
+    "artefact": ("perhaps", "!"),
+    "undecided": ("perhaps", "?"),
+}
 MEANING = (
-    "<b>holds</b>: the runs show what the paper claims. <b>fails</b>: they show otherwise. <b>artefact</b>: it comes out "
-    "under the paper’s rule only because that noise is too small for the ε it claims."
+    "<b>holds</b>: the runs show what the paper claims. <b>fails</b>: they show otherwise. <b>artefact</b>: it holds "
+    "under the paper’s rule only because its noise is too small for the claimed ε. <b>undecided</b>: too few "
+    "seeds to tell."
 )
 
 
 def build(folder: Path) -> None:
     """The page for what is in the folder now."""
-    frame.heading("The paper’s figures", level=1).classes("visually-hidden")
-    found = gallery.visit(folder)
+    layout.heading("The paper’s figures", level=1).classes("visually-hidden")
+    found = reproductions.visit(folder)
     if found.problem:
         ui.label(found.problem).classes("notice error")
     if not found.figures:
         _empty_state(folder)
         return
     with ui.element("div").classes("figure-grid"):
-        with frame.card():
-            frame.heading("Does the paper’s story hold?")
-            frame.markup(_overview(found.figures))
-            frame.markup(MEANING, tag="p").classes("caption")
+        with layout.card():
+            layout.heading("Does the paper’s story hold?")
+            layout.markup(_overview(found.figures))
+            layout.markup(MEANING, tag="p").classes("caption")
         for figure in found.figures:
-            frame.markup(_card(figure), tag="section").classes("card").props(f'id="figure-{figure.number}"')
+            layout.markup(_card(figure), tag="section").classes("card").props(f'id="figure-{figure.number}"')
 
 
 def _empty_state(folder: Path) -> None:
-    with frame.card("empty"):
-        frame.heading("No figures yet")
-        frame.markup(
-            "<p>The paper’s ten result figures, made again with its own rule and with exact noise, and a verdict on each of "
-            f"its claims. Make them with:</p><code>nbafl reproduce --out {escape(folder)}</code>"
+    with layout.card("empty"):
+        layout.heading("No figures yet")
+        layout.markup(
+            "<p>The paper’s ten result figures, reproduced with its own rule and with exact noise, with a verdict on each "
+            f"claim. Make them with:</p><code>nbafl reproduce --out {escape(folder)}</code>"
             f"<p>A few figures only: <code>nbafl reproduce 2 3 --out {escape(folder)}</code>. Then open this page again.</p>"
         )
 
@@ -61,7 +68,7 @@ def _overview(figures: tuple[Figure, ...]) -> str:
     heads = "".join(f'<th scope="col">{escape(rule)}</th>' for rule in rules)
     rows = "".join(_overview_row(figure, rules) for figure in figures)
     return (
-        '<div class="scroll"><table class="compare overview"><thead><tr><th scope="col">Figure</th>'
+        f'{SCROLL}<table class="compare overview"><thead><tr><th scope="col">Figure</th>'
         f'<th scope="col">Claim</th>{heads}'
         f"</tr></thead><tbody>{rows}</tbody></table></div>"
     )

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import SimpleCookie
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nbafl.errors import UsageError
 from nbafl.studio import plain
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 COOKIE = "nbafl_studio"
 SHORTEST_TOKEN = 12
@@ -49,7 +44,7 @@ def check_exposure(host: str, token: str | None) -> None:
 class Guard:
     """ASGI middleware in front of everything the studio serves."""
 
-    def __init__(self, app: App, token: str | None = None) -> None:
+    def __init__(self, app: ASGIApp, token: str | None = None) -> None:
         self.app = app
         self.token = token
 
@@ -89,7 +84,7 @@ class Guard:
             source = scope.get("query_string", b"") if scope["method"] == "GET" else await _body(receive)
             given = parse_qs(source.decode("latin-1")).get("token", [""])[0]
             if self._is_token(given):
-                await _redirect(send, scope.get("path", "/"), given)
+                await _redirect(scope.get("path", "/"), given)(scope, receive, send)
                 return
             sentence = (
                 "That is not the token." if given else "The studio asks for the token it was started with."
@@ -109,17 +104,11 @@ async def _body(receive: Receive) -> bytes:
     return content[:LONGEST_FORM]
 
 
-async def _redirect(send: Send, path: str, token: str) -> None:
-    cookie = SimpleCookie({COOKIE: token})
-    for name, value in (("path", "/"), ("httponly", "1"), ("samesite", "Strict")):
-        cookie[COOKIE][name] = value
+def _redirect(path: str, token: str) -> Response:
     # A path of two slashes would be read as another host.
-    headers = [
-        ("location", "/" + path.lstrip("/")),
-        ("set-cookie", cookie[COOKIE].OutputString()),
-        ("content-length", "0"),
-    ]
-    await _send(send, 303, headers, b"")
+    response = RedirectResponse("/" + path.lstrip("/"), status_code=303)
+    response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+    return response
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, status: int, sentence: str) -> None:
@@ -127,19 +116,11 @@ async def _answer(scope: Scope, receive: Receive, send: Send, status: int, sente
         await receive()
         await send({"type": "websocket.close", "code": 1008, "reason": sentence})
         return
-    page = plain.page(sentence, _ASK if status == 401 else "").encode()
-    headers = [
-        ("content-type", "text/html; charset=utf-8"),
-        ("content-length", str(len(page))),
-        ("cache-control", "no-store"),
-    ]
-    await _send(send, status, headers, b"" if scope["method"] == "HEAD" else page)
-
-
-async def _send(send: Send, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+    page = plain.page(sentence, _ASK if status == 401 else "")
+    response = HTMLResponse(page, status, {"cache-control": "no-store"})
+    if scope["method"] == "HEAD":
+        response.body = b""
+    await response(scope, receive, send)
 
 
 _ASK = (

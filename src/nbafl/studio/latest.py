@@ -71,8 +71,13 @@ class Latest(Generic[Question, Reply]):
                 reply = await self._work(question)
                 if not self._away:
                     self._deliver(question, reply)
+        except asyncio.CancelledError:  # the studio ends
+            self._waiting = []
+            raise
         finally:
             self._busy = False
+            if self._waiting and not self._away:
+                self.ask(self._waiting[0])  # after an error what was asked meanwhile is still owed
 
     async def _settle(self) -> None:
         """Wait until nothing new has been asked for a while."""

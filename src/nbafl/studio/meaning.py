@@ -1,4 +1,4 @@
-"""What ε means for one record, in words a data owner can check: how often could the best guess be right?
+"""What ε means for one unit, in words a data owner can check: how often could the best guess be right?
 
 The picture behind it: somebody knows every other record of the federation, has two candidates for the last one, both
 equally likely, and names one after seeing what the adversary sees. A coin is right half of the time.
@@ -11,6 +11,7 @@ import math
 from nbafl.studio.answer import Answer
 from nbafl.studio.wording import escape, percent, short
 
+SUBJECTS = {"client": "all data of one client", "person": "all records of one person"}
 VERDICTS = (
     (0.52, "hardly better than a coin"),
     (0.60, "a little better than a coin"),
@@ -24,6 +25,11 @@ VERDICTS = (
 def verdict(guess: float) -> str:
     """The best guess in words."""
     return next(words for limit, words in VERDICTS if guess <= limit)
+
+
+def heading(answer: Answer) -> str:
+    """What the card is about."""
+    return f"What it means for one {_thing(answer)}"
 
 
 def draw(answer: Answer) -> str:
@@ -45,14 +51,15 @@ def sentences(answer: Answer) -> list[str]:
     found = [_picture(answer), *([] if answer.epsilon is None else [_definition(answer, answer.epsilon)])]
     if answer.summary["conditional"]:
         found.append(
-            "<b>Only if 2C/m holds</b>, which it does not for general models. Resting on clipping alone, these "
+            f"<b>Only{escape(answer.plan.rule.if_it_holds)}</b>, which it does not for general models. With clipping "
+            "alone the "
             "numbers are far worse: see the bars."
         )
     return found
 
 
 def _picture(answer: Answer) -> str:
-    subject = "all data of one client" if answer.summary["claimed"]["unit"] == "client" else "one record"
+    subject = SUBJECTS.get(_thing(answer), f"one {_thing(answer)}")
     return (
         f"Imagine somebody who knows everything in the federation except {subject}, for which there are two "
         f"candidates, and who sees {escape(answer.adversary.sees)}. They name the right candidate at most "
@@ -75,4 +82,5 @@ def _definition(answer: Answer, epsilon: float) -> str:
 
 
 def _thing(answer: Answer) -> str:
-    return "client" if answer.summary["claimed"]["unit"] == "client" else "record"
+    """The unit that the claim protects."""
+    return str(answer.summary["claimed"]["unit"])

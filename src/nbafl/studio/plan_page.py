@@ -10,45 +10,63 @@ from nicegui import Client, ui
 from nbafl.errors import NbaflError, UsageError
 from nbafl.plan import Plan
 from nbafl.presets import PRESETS
-from nbafl.studio import bars, cards, frame, meaning
+from nbafl.studio import bars, cards, goals, layout, meaning
 from nbafl.studio.answer import Answer, answer
+from nbafl.studio.background import Background, Declined
+from nbafl.studio.bars_export import BarsExport
 from nbafl.studio.controls import Controls
 from nbafl.studio.draft import Draft, Unfit
+from nbafl.studio.fields import show
 from nbafl.studio.latest import Latest
 from nbafl.studio.launcher import Launcher
-from nbafl.studio.outlook_card import OutlookCard
+from nbafl.studio.own_data import OwnData
+from nbafl.studio.predictions_card import PredictionsCard
 from nbafl.studio.wording import escape
 
 PRESET_LABELS = {"paper": "The paper’s setting", "private": "A private setting"}
+
+ANSWERED_WITHIN = 20.0
+"""Seconds that the answer for one plan may take."""
 
 
 class PlanPage:
     """One visitor's Plan page."""
 
-    def __init__(self, client: Client, draft: Draft, launcher: Launcher, outlook: OutlookCard) -> None:
+    def __init__(
+        self,
+        client: Client,
+        draft: Draft,
+        launcher: Launcher,
+        background: Background,
+        outlook: PredictionsCard,
+    ) -> None:
         self.client = client
         self.draft = draft
         self.launcher = launcher
-        self.outlook = outlook
+        self.background = background
+        self.predictions = outlook
+        outlook.start = self._start_from
         self.plan: Plan | None = None
+        self.answered = False
+        self.taking = BarsExport(client)
         self.controls = Controls(client, draft, self._changed)
-        self.answering: Latest[Plan, Answer | str] = Latest(client, _answered, self._show)
+        self.answering: Latest[Plan, Answer | Declined | None] = Latest(client, self._answer, self._show)
 
     def build(self) -> None:
         """Lay the page out and answer for the draft as it is."""
-        frame.heading("Plan a federation", level=1).classes("visually-hidden")
+        layout.heading("Plan a federation", level=1).classes("visually-hidden")
+        goals.build(self._start_from, OwnData(self.background, self._start_from).ask)
         with ui.element("div").classes("plan-page"):
-            with frame.card("controls"):
+            with layout.card("controls"):
                 with ui.element("div").classes("fields"):
                     self._presets()
                     self.note = ui.label("").classes("notice note").props('role="status"')
                     self.note.visible = False
                     self.controls.build()
-                    self.carried = frame.markup("").classes("soft")
                 self._actions()
-            with ui.element("div").classes("answers") as self.answers:
+            with ui.element("div").classes("answers blank") as self.answers:
                 self._answer_cards()
-        self.compact = frame.markup("").classes("compact").props('aria-hidden="true"')
+        self.compact = layout.markup("").classes("compact").props('aria-hidden="true"')
         self._changed(None)
 
     # --- layout -----------------------------------------------------------------------------------------------
@@ -76,28 +94,30 @@ class PlanPage:
     def _answer_cards(self) -> None:
         self.error = ui.label("").classes("notice error wide").props('role="alert" data-error=plan')
         self.error.visible = False
-        with frame.card("wide"):
-            self.headline = frame.markup("").classes("head").props('role="status"')
-            self.scales = frame.markup("")
-            self.scales_caption = frame.markup("", tag="p").classes("caption")
-        with frame.card("wide"):
-            frame.heading("What each adversary could learn")
-            self.bars = frame.markup("")
-            self.bars_caption = frame.markup("", tag="p").classes("caption")
-        with frame.card("meaning"):
-            frame.heading("What it means for one record")
-            self.meaning = frame.markup("")
+        with layout.card("wide"):
+            self.headline = layout.markup("").classes("head").props('role="status"')
+            self.scales = layout.markup("")
+            self.scales_caption = layout.markup("", tag="p").classes("caption")
+        with layout.card("wide", "adversaries"):
+            layout.heading("What each adversary could learn")
+            self.taking.build()
+            self.bars = layout.markup("")
+            self.bars_caption = layout.markup("", tag="p").classes("caption")
+            self.prices = layout.markup("").classes("prices")
+        with layout.card("meaning"):
+            self.meaning_heading = layout.heading("What it means")
+            self.meaning = layout.markup("")
         with ui.element("div").classes("stack"):
-            with frame.card():
-                frame.heading("Beware")
-                self.notices = frame.markup("")
-            with frame.card("assume"):
-                frame.heading("What every ε here rests on")
-                self.assumptions = frame.markup("").classes("soft")
-        self.outlook.build()
-        with frame.card("wide"):
-            frame.heading("The same as a command")
-            self.command = frame.markup("", tag="code").classes("command").props("data-command tabindex=0")
+            with layout.card("beware"):
+                layout.heading("Beware")
+                self.notices = layout.markup("")
+            with layout.card("assume"):
+                layout.heading("What every ε here rests on")
+                self.assumptions = layout.markup("").classes("soft")
+        self.predictions.build()
+        with layout.card("wide"):
+            layout.heading("The same as a command")
+            self.command = layout.markup("", tag="code").classes("command").props("data-command tabindex=0")
 
     # --- answering --------------------------------------------------------------------------------------------
 
@@ -113,26 +133,38 @@ class PlanPage:
             self._refuse(str(error), error.field)
             return
         self.controls.show_errors({})
+        self.answers.classes("pending")
         self.answering.ask(self.plan)
-        self.outlook.ask(self.plan)
+        self.predictions.ask(self.plan)
 
     def _refuse(self, sentence: str, field: str) -> None:
         self.plan = None
         self.controls.show_errors({field: sentence, **self.draft.errors})
-        self.error.text = f"{sentence} The numbers below belong to the last plan that can be."
+        below = " The numbers below are those of the last valid plan." if self.answered else ""
+        self.error.text = sentence + below
         self.error.visible = True
         self.compact.content = f"<b>✕</b> <span>{escape(sentence)}</span>"
-        self.answers.classes("stale")
+        self.answers.classes("stale", remove="pending")
         self.start.disable()
 
-    def _show(self, plan: Plan, reply: Answer | str) -> None:
-        if plan is not self.plan:
+    async def _answer(self, plan: Plan) -> Answer | Declined | None:
+        """The answer, the reason why there is none, or None where nobody waits for it any more."""
+        try:
+            return await self.background.make(
+                answer, plan, wanted=lambda: self.answering.wanted, limit=ANSWERED_WITHIN
+            )
+        except Declined as error:
+            return error
+
+    def _show(self, plan: Plan, reply: Answer | Declined | None) -> None:
+        if plan is not self.plan or reply is None:
             return
-        if isinstance(reply, str):
-            self._refuse(reply, "")
+        if isinstance(reply, Declined):
+            self._refuse(str(reply), reply.field)
             return
         self.error.visible = False
-        self.answers.classes(remove="stale")
+        self.answered = True
+        self.answers.classes(remove="stale pending blank")
         self.start.enable()
         self._fill(reply)
 
@@ -141,18 +173,16 @@ class PlanPage:
         self.compact.content = cards.compact(reply)
         self.scales.content = cards.scales(reply)
         self.scales_caption.content = cards.scales_caption(reply)
+        self.meaning_heading.content = meaning.heading(reply)
         self.meaning.content = meaning.draw(reply)
         self.bars.content = bars.draw(reply)
+        self.taking.answer = reply
         self.bars_caption.content = cards.bars_caption(reply)
+        self.prices.content = cards.prices(reply)
         self.notices.content = cards.notices(reply)
         self.assumptions.content = cards.assumptions(reply)
         self.command.content = escape(self.draft.command())
-        self._show_carried()
         self.client.run_javascript(f"history.replaceState(history.state, '', '?{self.draft.query()}')")
-
-    def _show_carried(self) -> None:
-        carried = ", ".join(f"{name} = {value}" for name, value in self.draft.carried().items())
-        self.carried.content = f"Also set: {escape(carried)}" if carried else ""
 
     def _tell(self, sentence: str | None) -> None:
         self.note.text = sentence or ""
@@ -161,21 +191,23 @@ class PlanPage:
     # --- what people do ---------------------------------------------------------------------------------------
 
     def _start_from(self, fields: dict[str, object]) -> None:
-        """Forget the draft and begin from a named setting."""
-        fresh = Draft.from_plan(Plan(**fields))
-        self.draft.fields, self.draft.errors = fresh.fields, {}
+        """Forget the draft and begin from these fields."""
+        fresh = Draft()
+        for name, value in fields.items():
+            fresh.put(name, show(value))
+        self.draft.fields, self.draft.errors, self.draft.refused = fresh.fields, fresh.errors, fresh.refused
         self._changed(None)
         self.controls.refresh()
 
     def _download(self) -> None:
         if self.plan is None:
-            frame.notify_error("There is nothing to download until the plan can be.")
+            layout.notify_error("The plan is invalid: there is nothing to download.")
             return
         ui.download.content(self.plan.to_toml(), "plan.toml", "application/toml")
 
     def _copy(self) -> None:
         if self.plan is None:
-            frame.notify_error("There is nothing to copy until the plan can be.")
+            layout.notify_error("The plan is invalid: there is nothing to copy.")
             return
         ui.clipboard.write(self.draft.command())
         ui.notify("The command is on the clipboard.")
@@ -184,8 +216,11 @@ class PlanPage:
         if self.plan is None:
             return
         plan = self.plan
-        with ui.dialog(value=True) as dialog, ui.card().classes("start-dialog"):
-            frame.heading("Start this run")
+        with (
+            ui.dialog(value=True).props('aria-label="Start this run"') as dialog,
+            ui.card().classes("start-dialog"),
+        ):
+            layout.heading("Start this run")
             ui.label("It trains on this machine as a process of its own; you may close the page.").classes(
                 "soft"
             )
@@ -208,11 +243,3 @@ class PlanPage:
             problem.text = f"The run could not be started: {error.strerror}."
         else:
             ui.navigate.to(f"/runs?run={quote(name.strip())}")
-
-
-async def _answered(plan: Plan) -> Answer | str:
-    """The answer, computed off the event loop, or the sentence why there is none."""
-    try:
-        return await asyncio.to_thread(answer, plan)
-    except NbaflError as error:
-        return str(error)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
+from nbafl.folders.audits import PICTURES
 from nbafl.plan import Plan
+from nbafl.privacy import badges
+from nbafl.privacy.adversary import name_of
+from nbafl.privacy.scope import Scope
 from nbafl.studio import charts
-from nbafl.studio.shelf import Entry
-from nbafl.studio.wording import duration, escape, short
+from nbafl.studio.run_folders import Entry
+from nbafl.studio.wording import SCROLL, duration, escape, short
 
 STATES = {
     "starting": ("live", "…", "starting"),
@@ -19,6 +24,8 @@ STATES = {
     "failed": ("bad", "✕", "failed"),
     "damaged": ("bad", "✕", "damaged"),
     "audit": ("", "◎", "audit"),
+    "sweep": ("", "▦", "sweep"),
+    "federation": ("", "⇄", "federation"),
 }
 RESULTS = (
     ("test_accuracy", "test accuracy"),
@@ -41,19 +48,37 @@ def _badge(kind: str, sign: str, word: str) -> str:
     return f'<span class="badge {kind}"><i aria-hidden="true">{sign}</i> {word}</span>'
 
 
-def promise(entry: Entry) -> str:
-    """The promise in short, and what it is worth where that is less; never an ε without adversary, δ and premise."""
-    plan = entry.plan
-    if plan is None:
+def marks(entry: Entry) -> str:
+    """Whether the claim of a finished run is kept, and whether it is strong."""
+    if entry.plan is None or entry.kept is None:
         return ""
+    signs = {"good": "✓", "perhaps": "?", "bad": "✕"}
+    both = (badges.kept(entry.kept, entry.plan.rule.conditional), badges.strength(entry.guess))
+    return " ".join(_badge(each.kind, signs[each.kind], each.word) for each in both)
+
+
+def promise(entry: Entry) -> str:
+    """The promise in short, and what it is worth where that is less; never an ε without all that belongs to it."""
+    plan = entry.plan
+    if entry.state == "sweep":
+        return _sweep_in_short(entry)
+    if plan is None:
+        return "a federation of real parties" if entry.state == "federation" else ""
     if not plan.noise:
         return "no noise, no promise"
-    condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
-    to_whom = f"at δ {short(plan.delta)}, {plan.adversary}, {plan.calibration}{condition}"
+    scope = Scope.of(plan)
+    to_whom = (
+        f"at δ {short(plan.delta)}, {plan.adversary}, per {scope.whom}, {plan.calibration}{scope.premise}"
+    )
     if entry.kept:
         return f"ε {short(plan.epsilon)} {to_whom}"
     worth = f", worth ε {short(entry.epsilon)}," if entry.kept is False else ""
     return f"claims ε {short(plan.epsilon)}{worth} {to_whom}"
+
+
+def _sweep_in_short(entry: Entry) -> str:
+    runs = (entry.made or {}).get("runs") or []
+    return f"a sweep of {len(runs)} runs" if runs else "a sweep that is not finished"
 
 
 def row(entry: Entry, failed: str | None = None) -> dict[str, Any]:
@@ -85,7 +110,9 @@ def starting_row(name: str, plan_about: str, failed: str | None) -> dict[str, An
     return {
         "name": name, "state": state, "badge": badge(state), "about": failed or plan_about, "done": 0, "rounds": 0,
         "progress": "", "share": 0, "accuracy": None, "result": "", "changed": round(now.timestamp()),
-        "when": f"{now:%d %b %H:%M}",
+        "when": f"{now:%d %b %H:%M}", "label": name, "claimed": None, "claimed_text": "", "real": None, "real_text": "",
+        "delta": None, "delta_text": "", "adversary": "", "unit": "", "seconds": None, "duration": "", "audit": "",
+        "tag": "", "note": "", "archived": False, "marks": "",
     }  # fmt: skip
 
 
@@ -126,12 +153,10 @@ def _rounds_box(entry: Entry, plan: Plan) -> list[str]:
 def _promise_box(entry: Entry, plan: Plan) -> str:
     if not plan.noise:
         return _fact("no noise", "no promise")
-    condition = ", if 2C/m holds" if plan.sensitivity_of().conditional else ""
-    to_whom = f"at δ {short(plan.delta)}, {plan.adversary}{condition}"
+    scope = Scope.of(plan)
+    to_whom = f"at δ {short(plan.delta)}, {plan.adversary}, per {scope.whom}{scope.premise}"
     if entry.kept is False:
-        return _fact(
-            f"ε {short(entry.epsilon)}", f"is what it is worth; ε {short(plan.epsilon)} is claimed, {to_whom}"
-        )
+        return _fact(f"ε {short(entry.epsilon)}", f"delivered, ε {short(plan.epsilon)} claimed, {to_whom}")
     return _fact(f"ε {short(plan.epsilon)}", f"{'kept' if entry.kept else 'claimed'} {to_whom}")
 
 
@@ -151,6 +176,13 @@ def _fact(value: str, label: str, meter: float | None = None) -> str:
         else ""
     )
     return f'<div class="fact"><b>{escape(value)}</b>{bar}<small>{escape(label)}</small></div>'
+
+
+def written(entry: Entry) -> str:
+    """What people wrote on the folder."""
+    tags = "".join(f'<span class="tag">{escape(tag)}</span>' for tag in entry.label.tags)
+    note = f'<p class="note-text">{escape(entry.label.note)}</p>' if entry.label.note else ""
+    return f'<div class="written">{note}{tags}</div>' if note or tags else ""
 
 
 def statement(privacy: dict[str, Any] | None, entry: Entry) -> str:
@@ -180,19 +212,29 @@ def audit(found: dict[str, Any] | None, entry: Entry) -> str:
     return (
         f"<p>{mark} Attacks on the mechanism, {_shown(found.get('trials'))} runs in each of two neighbouring worlds: the "
         f"claim {claim} is {'refuted' if refuted else 'not contradicted'}. What was proved holds with confidence "
-        f"{_shown(found.get('confidence'))}.</p>{_attacks(found)}"
+        f"{_shown(found.get('confidence'))}.</p>{_attacks(found)}{_pictures(entry)}"
+    )
+
+
+def _pictures(entry: Entry) -> str:
+    """What the attacks mean, where they were drawn."""
+    there = [(name, about) for name, about in PICTURES.items() if (entry.path / name).is_file()]
+    return "".join(
+        f'<figure class="audit-picture"><img loading="lazy" src="/files/runs/{quote(entry.name)}/picture/{name}" '
+        f'alt="{escape(about)}"><figcaption>{escape(about)}</figcaption></figure>'
+        for name, about in there
     )
 
 
 def _attacks(found: dict[str, Any]) -> str:
     """The ε each adversary could prove, beside what the accountant allows it."""
-    named = {str(found.get("adversary")).replace("-", "_"): {"proved_epsilon": found.get("proved_epsilon")}}
-    attacks = found.get("attacks") or named
+    attacks = {name_of(key): attack for key, attack in (found.get("attacks") or {}).items()}
+    attacks = attacks or {str(found.get("adversary")): {"proved_epsilon": found.get("proved_epsilon")}}
     rows = "".join(_attack_row(name, attack) for name, attack in attacks.items())
     heads = ("adversary", "proved at least", "without assuming Gaussian noise", "accounted at most")
     cells = "".join(f'<th scope="col">{head}</th>' for head in heads)
     return (
-        f'<div class="scroll"><table class="compare"><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'{SCROLL}<table class="compare"><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<p class="caption">ε at δ = {_shown(found.get("delta"))}; a lower bound may not pass what is accounted.</p>'
     )
 
@@ -200,7 +242,7 @@ def _attacks(found: dict[str, Any]) -> str:
 def _attack_row(name: str, attack: dict[str, Any]) -> str:
     proved = attack.get("proved_epsilon") or {}
     values = (proved.get("gaussian"), proved.get("distribution_free"), attack.get("accounted_epsilon"))
-    return _compare_row(name.replace("_", "-"), [_shown(value) for value in values])
+    return _compare_row(name, [_shown(value) for value in values])
 
 
 def _shown(value: Any) -> str:
@@ -216,16 +258,18 @@ def compare(entries: Sequence[Entry]) -> str:
         f"{escape(entry.name)}</th>"
         for i, entry in enumerate(known)
     )
-    rows = [
-        _compare_row("state", [entry.state for entry in known]),
-        _compare_row("rounds done", [progress(entry) for entry in known]),
-        _compare_row("promise", [promise(entry) for entry in known]),
-    ]
-    rows += [_compare_row(label, [_newest(entry, name) for entry in known]) for name, label in RESULTS]
     plans = [entry.plan for entry in known if entry.plan is not None]
-    rows += [_compare_row(name, values) for name in COMPARED if len(set(values := _values(plans, name))) > 1]
+    settings = [(name, _values(plans, name)) for name in COMPARED]
+    rest: list[tuple[str, list[str]]] = [
+        ("promise", [promise(entry) for entry in known]),
+        *((label, [_newest(entry, name) for entry in known]) for name, label in RESULTS),
+        ("rounds done", [progress(entry) for entry in known]),
+        ("state", [entry.state for entry in known]),
+    ]
+    differing = [each for each in (*settings, *rest) if len(set(each[1])) > 1]
+    rows = [_compare_row(*each) for each in (*differing, *(each for each in rest if each not in differing))]
     return (
-        f'<div class="scroll"><table class="compare"><thead><tr><th scope="col">Run</th>{heads}</tr></thead>'
+        f'{SCROLL}<table class="compare"><thead><tr><th scope="col">Run</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 

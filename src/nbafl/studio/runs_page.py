@@ -1,50 +1,60 @@
-"""The Runs page: every run folder, live curves while one is going, and several runs laid over each other.
+"""The Runs page: every run folder in a table, live curves while one is going, and several runs laid over each other.
 
 The page looks at the disk once a second and sends only what changed, so a run started in a terminal shows up here
-like one started from the page.
+like one started from the page. What is chosen, searched, filtered and sorted stands in the address of the page.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from nicegui import Client, events, ui
 
-from nbafl.errors import NbaflError
-from nbafl.studio import charts, frame, run_cards
-from nbafl.studio.draft import Draft
+from nbafl.studio import layout, run_cards, run_table, tradeoff
 from nbafl.studio.launcher import Launcher
 from nbafl.studio.plot import Plot
-from nbafl.studio.shelf import Entry, Line, Shelf
+from nbafl.studio.run_details import MOST_COMPARED, RunDetails
+from nbafl.studio.run_folders import Entry, RunFolders
+from nbafl.studio.run_table import ANY, FILTERS, Group, View
 from nbafl.studio.wording import escape
 
 LOOK_EVERY = 1.0
 PAGE_LENGTH = 12
-MOST_COMPARED = 8
 
-COLUMNS = [
-    {"name": "name", "label": "Run", "field": "name", "align": "left", "sortable": True},
-    {"name": "state", "label": "State", "field": "state", "align": "left", "sortable": True},
-    {"name": "result", "label": "Result", "field": "accuracy", "align": "right", "sortable": True},
-    {"name": "changed", "label": "Changed", "field": "changed", "align": "right", "sortable": True},
-]
-NAME_CELL = (
-    '<q-td :props="props"><div class="run-name">{{ props.row.name }} '
-    '<span class="result">{{ props.row.result }}</span></div>'
-    '<div class="run-sub">{{ props.row.about }}</div></q-td>'
+CELLS = {
+    "name": (
+        '<q-td :props="props"><div class="run-name">{{ props.row.label }} '
+        '<span class="result">{{ props.row.result }}</span></div>'
+        '<div class="run-sub">{{ props.row.about }}</div>'
+        '<div class="run-sub" v-if="props.row.note">“{{ props.row.note }}”</div>'
+        '<div v-if="props.row.marks" class="marks" v-html="props.row.marks"></div>'
+        '<span class="tag" v-for="tag in props.row.tag.split(\' \').filter(t => t)">{{ tag }}</span></q-td>'
+    ),
+    "state": (
+        '<q-td :props="props"><div v-html="props.row.badge"></div>'
+        '<div class="run-sub" v-if="props.row.progress">{{ props.row.progress }}</div>'
+        '<div class="meter" v-if="props.row.state == \'running\'">'
+        "<i :style=\"{width: props.row.share + '%'}\"></i></div></q-td>"
+    ),
+    "claimed": '<q-td :props="props">{{ props.row.claimed_text }}</q-td>',
+    "real": '<q-td :props="props">{{ props.row.real_text }}</q-td>',
+    "delta": '<q-td :props="props">{{ props.row.delta_text }}</q-td>',
+    "rounds": '<q-td :props="props">{{ props.row.rounds || "" }}</q-td>',
+    "result": '<q-td :props="props">{{ props.row.result }}</q-td>',
+    "duration": '<q-td :props="props">{{ props.row.duration }}</q-td>',
+    "changed": '<q-td :props="props"><span class="run-sub">{{ props.row.when }}</span></q-td>',
+}
+FIND = (
+    "(rows, words) => rows.filter(row => words.toLowerCase().split(/ +/).every(word => "
+    "[row.label, row.state, row.about, row.progress, row.result, row.when, row.note, row.tag, row.marks, row.duration, "
+    "row.adversary, row.unit, row.audit, row.claimed_text, row.real_text, row.delta_text]"
+    ".some(shown => String(shown).toLowerCase().includes(word))))"
 )
-STATE_CELL = (
-    '<q-td :props="props"><div v-html="props.row.badge"></div>'
-    '<div class="run-sub" v-if="props.row.progress">{{ props.row.progress }}</div>'
-    '<div class="meter" v-if="props.row.state == \'running\'"><i :style="{width: props.row.share + \'%\'}"></i></div></q-td>'
-)
-RESULT_CELL = '<q-td :props="props">{{ props.row.result }}</q-td>'
-CHANGED_CELL = '<q-td :props="props"><span class="run-sub">{{ props.row.when }}</span></q-td>'
-
-
+"""A run is found by every word that its row displays."""
 BRING_INTO_VIEW = (
     "if (innerWidth < 1100) document.querySelector('.details').scrollIntoView({behavior: 'smooth'})"
 )
@@ -54,110 +64,177 @@ BRING_INTO_VIEW = (
 class RunsPage:
     """One visitor's Runs page."""
 
-    def __init__(self, client: Client, shelf: Shelf, launcher: Launcher, selected: Sequence[str]) -> None:
+    def __init__(
+        self, client: Client, run_folders: RunFolders, launcher: Launcher, selected: Sequence[str], view: View
+    ) -> None:
         self.client = client
-        self.shelf = shelf
+        self.run_folders = run_folders
         self.launcher = launcher
+        self.view = view
         self.selected = list(dict.fromkeys(selected))[:MOST_COMPARED]
-        self.metrics = ["test_accuracy", "train_loss"]
         self.rows: list[dict[str, Any]] = []
+        self.groups: dict[str, Group] = {}
         self.entries: dict[str, Entry] = {}
-        self.shown: object = None
-        self.offered: object = None
+        self.details = RunDetails(client, run_folders, launcher, self._changed)
+        self.drawn: object = None
 
     async def build(self) -> None:
         """Lay the page out around the runs there are now."""
-        frame.heading("Runs", level=1).classes("visually-hidden")
-        with frame.card("empty") as self.empty:
+        layout.heading("Runs", level=1).classes("visually-hidden")
+        with layout.card("empty") as self.empty:
             self._empty_state()
         with ui.element("div").classes("runs") as self.content:
             with ui.element("div").classes("stack"):
                 self._list()
-            with ui.element("div").classes("stack details"):
-                self._details()
+                with layout.card("key-chart") as self.key_card:
+                    layout.heading("Accuracy against the ε that really holds")
+                    self.key_chart = Plot("data-key-chart", "Accuracy against real epsilon")
+                    self.key_note = layout.markup("", tag="p").classes("caption")
+            self.details.build()
         await self._look()
         ui.timer(LOOK_EVERY, self._look)
 
     # --- layout -----------------------------------------------------------------------------------------------
 
     def _empty_state(self) -> None:
-        frame.heading("No runs yet")
-        frame.markup(
+        layout.heading("No runs yet")
+        layout.markup(
             "<p>A run is a folder with a plan, its curves, its model and its privacy statement. Start one on the "
             '<a href="/">Plan page</a>, or in a terminal:</p><code>nbafl run</code>'
-            f"<p>This page looks in <code>{escape(self.shelf.root)}</code> and shows new runs by itself.</p>"
+            f"<p>This page looks in <code>{escape(self.run_folders.root)}</code> and shows new runs by itself.</p>"
         )
 
     def _list(self) -> None:
+        pagination = {
+            "rowsPerPage": PAGE_LENGTH,
+            "sortBy": self.view.sort or None,
+            "descending": self.view.descending,
+        }
         self.table = ui.table(
-            rows=[], columns=COLUMNS, row_key="name", selection="multiple", pagination=PAGE_LENGTH
+            rows=[],
+            columns=run_table.COLUMNS,
+            row_key="name",
+            selection="multiple",
+            pagination=pagination,
+            on_pagination_change=self._paged,
         )
         self.table.props(
             'flat wrap-cells binary-state-sort data-runs color=primary rows-per-page-label="Runs per page"'
         )
-        self.table.props(':rows-per-page-options="[12, 50, 0]"')
+        self.table.props(''':rows-per-page-options="[12, 50, 0]" aria-label="Runs"''')
         self.table.props(""":selected-rows-label="n => n == 1 ? 'One run chosen' : n + ' runs chosen'" """)
-        cells = {"name": NAME_CELL, "state": STATE_CELL, "result": RESULT_CELL, "changed": CHANGED_CELL}
-        for name, template in cells.items():
+        self.table.props(f":filter-method='{FIND}'")
+        for name, template in CELLS.items():
             self.table.add_slot(f"body-cell-{name}", template)
+        self.table.add_slot("header-selection", _tick("Choose all runs"))
+        self.table.add_slot("body-selection", _tick("Choose this run"))
         self.table.on("row-click", self._clicked, [[], ["name"], []])
         self.table.on_select(self._ticked)
-        with self.table.add_slot("top"):
-            search = ui.input(placeholder="Find a run").props(
-                'dense outlined clearable aria-label="Find a run"'
-            )
-            search.bind_value_to(self.table, "filter")
+        with self.table.add_slot("top"), ui.element("div").classes("table-tools"):
+            self._tools()
 
-    def _details(self) -> None:
-        with frame.card() as self.chart_card:
-            with ui.element("div").classes("twin"):
-                self.plots = [self._plot(index) for index in range(2)]
-            self.legend = frame.markup("").classes("caption")
-        with frame.card() as self.detail_card:
-            self.detail_head = frame.markup("").classes("run-head")
-            self.detail = frame.markup("")
-            self.actions = ui.element("div").classes("run-actions")
-        with frame.card() as self.statement_card:
-            frame.heading("Privacy statement")
-            self.statement = frame.markup("")
-        with frame.card() as self.audit_card:
-            frame.heading("Audit")
-            self.audit = frame.markup("")
-        with frame.card("empty") as self.hint:
-            frame.markup(
-                "<h2>Choose a run</h2><p>Click a run to see its curves and its privacy statement; tick several to lay "
-                "their curves over each other.</p>"
-            )
+    def _tools(self) -> None:
+        search = ui.input(placeholder="Find a run", value=self.view.find)
+        search.props('dense outlined clearable aria-label="Find a run"').classes("find")
+        search.bind_value_to(self.table, "filter")
+        search.on_value_change(lambda event: self._see(replace(self.view, find=event.value or "")))
+        self.filters = {name: self._filter(name, label) for name, label in FILTERS.items()}
+        for field, text in (("grouped", "Seeds together"), ("archived", "Archived too")):
+            ui.switch(
+                text,
+                value=getattr(self.view, field),
+                on_change=lambda event, field=field: self._see(replace(self.view, **{field: event.value})),
+            ).props(f"dense data-switch={field}")
 
-    def _plot(self, index: int) -> Plot:
-        with ui.element("div"):
-            choose = ui.select(
-                charts.METRICS,
-                value=self.metrics[index],
-                on_change=lambda event: self._measure(index, event.value),
-            )
-            choose.props(f'dense borderless options-dense aria-label="Metric of chart {index + 1}"')
-            return Plot(f"data-chart={index}")
+    def _filter(self, name: str, label: str) -> ui.select:
+        chosen = self.view.filters.get(name, ANY)
+        select = ui.select(
+            list(dict.fromkeys((ANY, chosen))),
+            value=chosen,
+            label=label,
+            on_change=lambda event: self._see(self.view.with_filter(name, event.value or ANY)),
+        )
+        return select.props(f'dense outlined options-dense data-filter={name} aria-label="{label}"').classes(
+            "filter"
+        )
 
     # --- looking ----------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
         """Read the disk off the event loop, then show what changed."""
-        found = await asyncio.to_thread(self.shelf.look)
+        found = await asyncio.to_thread(self.run_folders.look)
         if self.client.is_deleted:
             return
         self.entries = {entry.name: entry for entry in found}
-        rows = [*self._starting(), *(run_cards.row(entry, self._failure(entry.name)) for entry in found)]
+        await self._show()
+
+    async def _changed(self, names: Sequence[str] | None = None) -> None:
+        """Something was done to runs: look again, at these from now on."""
+        if names is not None:
+            self.selected = list(names)
+            self._put_address()
+        await self._look()
+
+    async def _show(self) -> None:
+        made = run_table.groups(list(self.entries.values()), self.view.grouped)
+        self.groups = {group.name: group for group in made}
+        rows = [*self._starting(), *(run_table.row(each, self._failure(each.name)) for each in made)]
+        self._offer_filters(rows)
+        rows = [row for row in rows if self.view.shows(row)]
         if rows != self.rows:
             self.rows = rows
             self.table.rows = rows
         self._mark_selected()
-        self.empty.visible, self.content.visible = not rows, bool(rows)
-        await self._show()
+        self._fit()
+        nothing = not self.entries and not self._starting()
+        self.empty.visible, self.content.visible = nothing, not nothing
+        self._show_key_chart()
+        await self.details.show(self.selected, self.entries, self.view.grouped)
+
+    def _fit(self) -> None:
+        """All columns while no run is chosen; beside a run only those that say which is which."""
+        chosen = bool(self.selected)
+        self.content.classes(add="beside" if chosen else "", remove="" if chosen else "beside")
+        columns = list(run_table.NARROW if chosen else run_table.LABELS)
+        if self.table.props.get("visible-columns") != columns:
+            self.table.props["visible-columns"] = columns
+            self.table.update()
+
+    def _offer_filters(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        for name, select in self.filters.items():
+            offered = run_table.choices(rows, name)
+            offered += [select.value] if select.value not in offered else []
+            if select.options != offered:
+                select.set_options(offered)
+            select.visible = len(offered) > 2 or select.value != ANY
+
+    def _show_key_chart(self) -> None:
+        """Of the runs that are chosen, or of all in sight where none is."""
+        names = [row["name"] for row in self.rows if not self.selected or row["name"] in self._chosen_rows()]
+        found = tradeoff.points(self.groups[name] for name in names if name in self.groups)
+        if (state := (found, bool(self.selected))) == self.drawn:
+            return
+        self.drawn = state
+        self.key_card.visible = bool(found)
+        self.key_chart.show(tradeoff.figure(found))
+        what = "the runs chosen" if self.selected else "all runs in the list"
+        self.key_note.content = (
+            f"{len(found)} point{'s' if len(found) != 1 else ''} from {what}; colours tell adversary, δ, unit and premise "
+            "apart, because an ε says nothing without them. Runs without a finite ε are left out."
+        )
+
+    def _chosen_rows(self) -> set[str]:
+        """The rows that stand for the runs chosen."""
+        return {
+            name
+            for name, group in self.groups.items()
+            if any(entry.name in self.selected for entry in group.entries)
+        } | set(self.selected)
 
     def _mark_selected(self) -> None:
         """Tick the chosen rows; said to the browser only when it does not know yet."""
-        chosen = [row for row in self.rows if row["name"] in self.selected]
+        names = self._chosen_rows()
+        chosen = [row for row in self.rows if row["name"] in names]
         if self.table.selected != chosen:
             self.table.selected = chosen
 
@@ -166,106 +243,12 @@ class RunsPage:
         return [
             run_cards.starting_row(name, "The process is starting.", launch.failure)
             for name, launch in self.launcher.launches.items()
-            if name not in self.entries and (launch.alive or launch.failure)
+            if name not in self.entries and self.launcher.starting(name)
         ]
 
     def _failure(self, name: str) -> str | None:
         launch = self.launcher.launches.get(name)
         return launch.failure if launch else None
-
-    async def _show(self) -> None:
-        """The right side, rebuilt only when something in it changed."""
-        selected = self.selected
-        chosen = [self.entries[name] for name in selected if name in self.entries]
-        curves = [(entry.name, await asyncio.to_thread(self.shelf.curve, entry.name)) for entry in chosen]
-        if self.client.is_deleted or selected is not self.selected:
-            return  # others were chosen while the disk was read: whoever chose them shows them
-        state = (
-            chosen,
-            [len(lines) for _, lines in curves],
-            tuple(self.metrics),
-            [self._failure(e.name) for e in chosen],
-        )
-        if state == self.shown:
-            return
-        self.shown = state
-        self._show_curves(chosen, curves)
-        for card in (self.detail_card, self.statement_card, self.audit_card):
-            card.visible = bool(chosen)
-        self.hint.visible = not chosen
-        if len(chosen) == 1:
-            self._show_one(chosen[0])
-        elif chosen:
-            self._show_several(chosen)
-
-    def _show_curves(self, chosen: Sequence[Entry], curves: Sequence[tuple[str, list[Line]]]) -> None:
-        self.chart_card.visible = any(lines for _, lines in curves)
-        rounds = max((entry.plan.rounds for entry in chosen if entry.plan), default=0)
-        for plot, metric in zip(self.plots, self.metrics, strict=True):
-            plot.show(charts.run_curves(curves, metric, rounds) if self.chart_card.visible else None)
-        self.legend.content = run_cards.legend([name for name, _ in curves])
-
-    def _show_one(self, entry: Entry) -> None:
-        self.detail_head.content = f"<h2>{escape(entry.name)}</h2>{run_cards.badge(entry.state)}"
-        problem = entry.problem or self._failure(entry.name)
-        notice = f'<p class="notice error">{escape(problem)}</p>' if problem else ""
-        self.detail.content = notice + (run_cards.facts(entry) if entry.plan else "")
-        self.statement.content = self._readable(
-            lambda: run_cards.statement(self.shelf.privacy(entry.name), entry)
-        )
-        self.audit.content = self._readable(lambda: run_cards.audit(self.shelf.audit(entry.name), entry))
-        self.audit_card.visible = entry.plan is not None
-        self.statement_card.visible = entry.plan is not None and entry.state != "audit"
-        self._show_actions(entry)
-
-    def _show_several(self, chosen: Sequence[Entry]) -> None:
-        self.detail_head.content = f"<h2>{len(chosen)} runs side by side</h2>"
-        self.detail.content = run_cards.compare(chosen)
-        self.statement.content = "".join(
-            f"<h3>{escape(entry.name)}</h3>"
-            + self._readable(lambda entry=entry: run_cards.statement(self.shelf.privacy(entry.name), entry))
-            for entry in chosen
-        )
-        self.audit_card.visible = False
-        self.actions.clear()
-        self.offered = None
-
-    def _show_actions(self, entry: Entry) -> None:
-        """Buttons, rebuilt only when others are needed: one that is renewed every second cannot be clicked or focused."""
-        offered = (entry.name, entry.has_report, entry.state, self.launcher.started_here(entry.name))
-        if offered == self.offered:
-            return
-        self.offered = offered
-        self.actions.clear()
-        with self.actions:
-            if entry.has_report:
-                address = f"/files/runs/{quote(entry.name)}/report"
-                _link("Open report", "open_in_new", address, "report")
-                _link("Download report", "download", f"{address}?download=1", "download-report")
-            if entry.plan is not None:
-                _link("Use this plan", "tune", f"/?{Draft.from_plan(entry.plan).query()}", "use-plan")
-            if self.launcher.started_here(entry.name):
-                self._button("Stop", "stop", lambda: self.launcher.stop(entry.name))
-            elif entry.state == "stopped":
-                self._button("Resume", "play_arrow", lambda: self.launcher.resume(entry.name))
-
-    def _button(self, text: str, icon: str, action: Any) -> None:
-        async def act() -> None:
-            try:
-                await asyncio.to_thread(action)
-            except (NbaflError, OSError) as error:
-                frame.notify_error(str(error))
-            self.shown = None
-            await self._look()
-
-        ui.button(text, icon=icon, on_click=act).props(f"outline no-caps data-action={text.lower()}")
-
-    def _readable(self, make: Any) -> str:
-        """What `make` says, or the sentence why a file of the run cannot be read."""
-        try:
-            return str(make())
-        except NbaflError as error:
-            return f'<p class="notice error">{escape(error)}</p>'
 
     # --- what people do ---------------------------------------------------------------------------------------
 
@@ -275,24 +258,36 @@ class RunsPage:
 
     async def _ticked(self, event: events.TableSelectionEventArguments) -> None:
         ticked = [row["name"] for row in event.selection]
-        kept = [name for name in self.selected if name in ticked]
-        await self._choose(kept + [name for name in ticked if name not in kept])
+        await self._choose([name for name in self.selected if name in ticked] + ticked)
 
     async def _choose(self, names: Sequence[str]) -> None:
-        if len(names) > MOST_COMPARED:
-            frame.notify_error(f"At most {MOST_COMPARED} runs can be compared at once.")
-        self.selected = list(names[:MOST_COMPARED])
-        self._mark_selected()
-        query = urlencode([("run", name) for name in self.selected])
-        self.client.run_javascript(f"history.replaceState(history.state, '', '/runs?{query}')")
+        alone = {name: (name,) for name in names}
+        members = {name: tuple(entry.name for entry in group.entries) for name, group in self.groups.items()}
+        wanted = list(dict.fromkeys(each for name in names for each in (alone | members)[name]))
+        if len(wanted) > MOST_COMPARED:
+            layout.notify_error(f"At most {MOST_COMPARED} runs can be compared at once.")
+        self.selected = wanted[:MOST_COMPARED]
+        self._put_address()
         await self._show()
 
-    async def _measure(self, index: int, metric: str) -> None:
-        self.metrics[index] = metric
+    async def _see(self, view: View) -> None:
+        self.view = view
+        self._put_address()
         await self._show()
 
+    async def _paged(self, event: events.ValueChangeEventArguments[dict[str, Any]]) -> None:
+        sort = event.value.get("sortBy") or ""
+        if (sort, event.value.get("descending", False)) != (self.view.sort, self.view.descending):
+            self.view = replace(self.view, sort=sort, descending=bool(event.value.get("descending")))
+            self._put_address()
 
-def _link(text: str, icon: str, address: str, action: str) -> None:
-    button = ui.button(text, icon=icon).props(f'outline no-caps tag=a href="{address}" data-action={action}')
-    if action == "report":
-        button.props("target=_blank rel=noopener")
+    def _put_address(self) -> None:
+        query = urlencode([*(("run", name) for name in self.selected), *self.view.query()])
+        self.client.run_javascript(
+            f"history.replaceState(history.state, '', '/runs{'?' if query else ''}{query}')"
+        )
+
+
+def _tick(label: str) -> str:
+    """A box to tick that has a name."""
+    return f'<q-checkbox v-model="props.selected" aria-label="{label}" dense />'

@@ -11,19 +11,22 @@ from fastapi.responses import HTMLResponse
 from nicegui import Client, app, ui
 
 from nbafl.errors import Refused
-from nbafl.studio import figures_page, files, frame, plain
+from nbafl.studio import figures_page, files, layout, plain
+from nbafl.studio.background import Background
 from nbafl.studio.draft import Draft
 from nbafl.studio.guard import Guard, check_exposure
 from nbafl.studio.launcher import Launcher
-from nbafl.studio.outlook import Source, default_source
-from nbafl.studio.outlook_card import OutlookCard
 from nbafl.studio.plan_page import PlanPage
+from nbafl.studio.predictions import Source, known_sources
+from nbafl.studio.predictions_card import PredictionsCard
+from nbafl.studio.run_folders import RunFolders
+from nbafl.studio.run_table import View
 from nbafl.studio.runs_page import RunsPage
-from nbafl.studio.shelf import Shelf
-from nbafl.studio.workshop import Workshop
 
 PATIENCE = 30.0
 """Seconds a page may take to read thousands of run folders, or a busy machine to answer, before a page is given up."""
+ANSWERED_AT_ONCE = 3
+"""Plans that are being looked at at the same time."""
 
 
 @dataclass(frozen=True)
@@ -36,38 +39,44 @@ class Studio:
     port: int = 8080
     token: str | None = None
     constants: str | None = None
-    shelf: Shelf = field(init=False)
+    run_folders: RunFolders = field(init=False)
     launcher: Launcher = field(init=False)
-    workshop: Workshop = field(init=False)
-    source: Source = field(init=False)
+    answers: Background = field(init=False)
+    """Where pages' questions about a plan are answered."""
+    background: Background = field(init=False)
+    sources: tuple[Source, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         check_exposure(self.host, self.token)
-        object.__setattr__(self, "shelf", Shelf(self.runs, apart=self.figures))
+        object.__setattr__(self, "run_folders", RunFolders(self.runs, apart=self.figures))
         object.__setattr__(self, "launcher", Launcher(self.runs))
-        object.__setattr__(self, "workshop", Workshop())
-        object.__setattr__(self, "source", default_source(self.constants))
+        object.__setattr__(self, "answers", Background(ANSWERED_AT_ONCE))
+        object.__setattr__(self, "background", Background())
+        object.__setattr__(self, "sources", known_sources(self.constants))
 
 
 def serve(studio: Studio, open_browser: bool = False) -> None:
     """Listen until interrupted."""
     _check_port(studio.host, studio.port)
-    frame.serve_static()
+    layout.serve_static()
     _pages(studio)
-    files.serve(studio.shelf, studio.figures)
+    files.serve(studio.run_folders, studio.figures)
     _say_what_went_wrong()
-    app.on_shutdown(studio.workshop.close)
+    app.on_startup(studio.answers.warm_up)
+    app.on_shutdown(studio.answers.close)
+    app.on_shutdown(studio.background.close)
     app.add_middleware(Guard, token=studio.token)
     print(f"nbafl studio on {_address(studio)} (Ctrl-C ends it; runs go on).", flush=True)
     ui.run(
         host=studio.host,
         port=studio.port,
         title="nbafl studio",
-        favicon=frame.LOGO,
+        favicon=layout.LOGO,
         language="en-US",
         reload=False,
         show=open_browser,
         tailwind=False,
+        dark=None,
         show_welcome_message=False,
         binding_refresh_interval=None,
         reconnect_timeout=PATIENCE,
@@ -77,18 +86,20 @@ def serve(studio: Studio, open_browser: bool = False) -> None:
 def _pages(studio: Studio) -> None:
     @ui.page("/")
     def plan_page(request: Request, client: Client) -> None:
-        with frame.page("Plan", "/", where=_where(studio)):
-            outlook = OutlookCard(client, studio.workshop, studio.source)
-            PlanPage(client, Draft.from_query(request.query_params), studio.launcher, outlook).build()
+        with layout.page("Plan", "/", where=_where(studio)):
+            outlook = PredictionsCard(client, studio.background, studio.sources)
+            draft = Draft.from_query(request.query_params)
+            PlanPage(client, draft, studio.launcher, studio.answers, outlook).build()
 
     @ui.page("/runs", response_timeout=PATIENCE)
     async def runs_page(request: Request, client: Client) -> None:
-        with frame.page("Runs", "/runs", where=_where(studio)):
-            await RunsPage(client, studio.shelf, studio.launcher, request.query_params.getlist("run")).build()
+        with layout.page("Runs", "/runs", where=_where(studio)):
+            chosen, view = request.query_params.getlist("run"), View.from_query(request.query_params)
+            await RunsPage(client, studio.run_folders, studio.launcher, chosen, view).build()
 
     @ui.page("/figures")
     def figures() -> None:
-        with frame.page("Figures", "/figures", where=f"folder {_short_path(studio.figures)}"):
+        with layout.page("Figures", "/figures", where=f"folder {_short_path(studio.figures)}"):
             figures_page.build(studio.figures)
 
 
@@ -102,7 +113,7 @@ def _say_what_went_wrong() -> None:
 
     @app.on_page_exception
     def broken_page() -> None:
-        frame.markup("The studio could not show this page; the terminal it was started in says why.")
+        layout.markup("The studio could not show this page; the terminal it was started in says why.")
 
 
 def _address(studio: Studio) -> str:

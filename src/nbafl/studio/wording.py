@@ -6,6 +6,8 @@ import math
 from html import escape as _escape
 from typing import Any
 
+SCROLL = '<div class="scroll" tabindex="0" role="region" aria-label="A table that scrolls">'
+"""Begins a box that a wide table scrolls in, also by keyboard."""
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -25,8 +27,13 @@ def short(value: Any, digits: int = 4) -> str:
         return _plain(float(value), digits)
     mantissa, exponent = f"{value:.{max(0, digits - 2)}e}".split("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    power = power_of_ten(int(exponent))
     return power if mantissa == "1" else f"{mantissa}×{power}"
+
+
+def power_of_ten(exponent: int) -> str:
+    """10 with its exponent, as text alone."""
+    return f"10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def _plain(value: float, digits: int) -> str:

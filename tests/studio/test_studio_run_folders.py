@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.paper_setting import Plan
 
 import nbafl
 from nbafl.studio import run_cards
-from nbafl.studio.shelf import Shelf
+from nbafl.studio.run_folders import RunFolders
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (generator.normal(size=(8, 4)).astype("float32"), generator.integers(0, 2, 8)) for _ in range(3)
     ]
     federation = nbafl.Federation.from_arrays(clients=clients, test=clients[0])
-    plan = nbafl.Plan(
+    plan = Plan(
         clients=3, samples=8, rounds=4, model="softmax", sensitivity="client", epsilon=5.0, delta=1e-5
     )
     folder = tmp_path_factory.mktemp("made") / "whole"
@@ -43,20 +44,20 @@ def _copy(runs: Path, name: str) -> Path:
 
 
 def test_a_finished_run_is_read(runs: Path) -> None:
-    (entry,) = Shelf(runs).look()
+    (entry,) = RunFolders(runs).look()
     assert (entry.name, entry.state, entry.rounds_done, entry.has_report) == ("whole", "finished", 4, True)
     lines = nbafl.Run.load(runs / "whole").metrics
     assert entry.last is not None
     assert entry.last["train_loss"] == lines[-1]["train_loss"]
-    assert Shelf(runs).curve("whole") == lines
-    assert Shelf(runs).privacy("whole") == json.loads((runs / "whole" / "privacy.json").read_text())
+    assert RunFolders(runs).curve("whole") == lines
+    assert RunFolders(runs).privacy("whole") == json.loads((runs / "whole" / "privacy.json").read_text())
 
 
 def test_an_empty_or_missing_shelf_is_no_error(tmp_path: Path) -> None:
-    assert Shelf(tmp_path).look() == []
-    assert Shelf(tmp_path / "nowhere").look() == []
+    assert RunFolders(tmp_path).look() == []
+    assert RunFolders(tmp_path / "nowhere").look() == []
     (tmp_path / "file").write_text("")
-    assert Shelf(tmp_path / "file").look() == []
+    assert RunFolders(tmp_path / "file").look() == []
 
 
 def test_a_run_somebody_works_on_is_running_and_knows_its_time_left(runs: Path) -> None:
@@ -64,30 +65,30 @@ def test_a_run_somebody_works_on_is_running_and_knows_its_time_left(runs: Path) 
     (path / "model.safetensors").unlink()
     lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
     (path / "metrics.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
-    shelf = Shelf(runs)
-    assert shelf.find("going").state == "stopped"
+    run_folders = RunFolders(runs)
+    assert run_folders.find("going").state == "stopped"
     with open(path / "checkpoint" / "lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        entry = shelf.find("going")
+        entry = run_folders.find("going")
         assert (entry.state, entry.rounds_done) == ("running", 3)
         assert entry.seconds_left == pytest.approx(
             sorted(json.loads(line)["seconds"] for line in lines[:3])[1]
         )
-        assert shelf.look()[0].name == "going"
-    assert shelf.find("going").state == "stopped"
-    assert shelf.find("going").seconds_left is None
+        assert run_folders.look()[0].name == "going"
+    assert run_folders.find("going").state == "stopped"
+    assert run_folders.find("going").seconds_left is None
 
 
 def test_a_line_being_written_is_left_out_until_it_is_whole(runs: Path) -> None:
     path = _copy(runs, "growing") / "metrics.jsonl"
     text = path.read_text()
-    shelf = Shelf(runs)
+    run_folders = RunFolders(runs)
     path.write_text(text[:-10])
-    assert shelf.find("growing").rounds_done == 3
-    assert len(shelf.curve("growing")) == 3
+    assert run_folders.find("growing").rounds_done == 3
+    assert len(run_folders.curve("growing")) == 3
     path.write_text(text)
-    assert shelf.find("growing").rounds_done == 4
-    assert len(shelf.curve("growing")) == 4
+    assert run_folders.find("growing").rounds_done == 4
+    assert len(run_folders.curve("growing")) == 4
 
 
 DAMAGE = {
@@ -113,13 +114,13 @@ def _turn_into_folder(path: Path) -> None:
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_folder_says_so_and_breaks_nothing(runs: Path, kind: str) -> None:
     DAMAGE[kind](_copy(runs, "broken"))
-    entries = {entry.name: entry for entry in Shelf(runs).look()}
+    entries = {entry.name: entry for entry in RunFolders(runs).look()}
     assert entries["whole"].state == "finished"
     assert entries["broken"].state == "damaged"
     assert entries["broken"].problem.endswith(".")
     assert "Traceback" not in entries["broken"].problem
     assert "damaged" in run_cards.row(entries["broken"])["badge"]
-    Shelf(runs).curve("broken")
+    RunFolders(runs).curve("broken")
 
 
 def test_a_half_written_folder_is_shown(runs: Path) -> None:
@@ -127,47 +128,50 @@ def test_a_half_written_folder_is_shown(runs: Path) -> None:
     path = _copy(runs, "begun")
     for name in ("metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):
         (path / name).unlink()
-    entries = {entry.name: entry for entry in Shelf(runs).look()}
+    entries = {entry.name: entry for entry in RunFolders(runs).look()}
     assert (entries["half"].state, entries["half"].plan) == ("damaged", None)
     assert (entries["begun"].state, entries["begun"].rounds_done) == ("stopped", 0)
     assert run_cards.row(entries["begun"])["progress"] == "0 of 4 rounds"
 
 
 def test_names_that_leave_the_shelf_are_not_found(runs: Path) -> None:
-    shelf = Shelf(runs / "whole")
-    assert shelf.find("../whole") is None
-    assert shelf.find("..") is None
-    assert Shelf(runs).find(".studio") is None
+    run_folders = RunFolders(runs / "whole")
+    assert run_folders.find("../whole") is None
+    assert run_folders.find("..") is None
+    assert RunFolders(runs).find(".studio") is None
 
 
 def test_a_changed_run_is_read_again_and_a_removed_one_forgotten(runs: Path) -> None:
-    shelf = Shelf(runs)
-    shelf.look()
+    run_folders = RunFolders(runs)
+    run_folders.look()
     (runs / "whole" / "audit.json").write_text('{"verdict": "consistent"}')
-    assert shelf.find("whole").has_audit
-    assert shelf.audit("whole") == {"verdict": "consistent"}
+    assert run_folders.find("whole").has_audit
+    assert run_folders.audit("whole") == {"verdict": "consistent"}
     shutil.rmtree(runs / "whole")
-    assert shelf.look() == []
+    assert run_folders.look() == []
 
 
 def test_a_folder_deleted_between_two_glances_breaks_nothing(runs: Path) -> None:
-    class Slow(Shelf):
+    class Slow(RunFolders):
         """Has listed the folder just before it was deleted."""
 
         def _names(self) -> list[str]:
             return [*super()._names(), "gone"]
 
-    shelf = Slow(runs)
-    assert {entry.name: entry.state for entry in shelf.look()} == {"whole": "finished", "gone": "damaged"}
-    assert shelf.curve("gone") == []
-    assert shelf.privacy("gone") is None
-    assert shelf.audit("gone") is None
+    run_folders = Slow(runs)
+    assert {entry.name: entry.state for entry in run_folders.look()} == {
+        "whole": "finished",
+        "gone": "damaged",
+    }
+    assert run_folders.curve("gone") == []
+    assert run_folders.privacy("gone") is None
+    assert run_folders.audit("gone") is None
 
 
 def test_a_file_that_cannot_be_read_is_said_in_a_sentence(runs: Path) -> None:
     (runs / "whole" / "privacy.json").unlink()
     (runs / "whole" / "privacy.json").mkdir()
-    (entry,) = Shelf(runs).look()
+    (entry,) = RunFolders(runs).look()
     assert entry.state == "damaged"
     assert entry.problem == "privacy.json of 'whole' cannot be read: Is a directory."
 
@@ -177,41 +181,44 @@ def test_audits_are_no_runs_and_belong_to_the_run_of_the_same_plan(runs: Path) -
     for name in ("metrics.jsonl", "model.safetensors", "privacy.json", "report.html"):
         (path / name).unlink()
     (path / "audit.json").write_text('{"verdict": "refuted", "trials": 5}')
-    shelf = Shelf(runs)
-    assert {entry.name: entry.state for entry in shelf.look()} == {"whole": "finished", "audit-1": "audit"}
-    assert shelf.audit("whole") == {"verdict": "refuted", "trials": 5}
-    said = run_cards.audit(shelf.audit("whole"), shelf.find("whole"))
+    run_folders = RunFolders(runs)
+    assert {entry.name: entry.state for entry in run_folders.look()} == {
+        "whole": "finished",
+        "audit-1": "audit",
+    }
+    assert run_folders.audit("whole") == {"verdict": "refuted", "trials": 5}
+    said = run_cards.audit(run_folders.audit("whole"), run_folders.find("whole"))
     assert "refuted" in said
     assert "∞" not in said
     (path / "plan.toml").write_text(
         (path / "plan.toml").read_text().replace("epsilon = 5.0", "epsilon = 4.0")
     )
-    shelf.look()
-    assert shelf.audit("whole") is None
-    assert "nbafl audit --config" in run_cards.audit(None, shelf.find("whole"))
+    run_folders.look()
+    assert run_folders.audit("whole") is None
+    assert "nbafl audit --config" in run_cards.audit(None, run_folders.find("whole"))
 
 
 def test_the_folder_of_figures_is_no_run(runs: Path) -> None:
     (runs / "reproduce" / "data").mkdir(parents=True)
-    assert [entry.name for entry in Shelf(runs, apart=runs / "reproduce").look()] == ["whole"]
+    assert [entry.name for entry in RunFolders(runs, apart=runs / "reproduce").look()] == ["whole"]
 
 
 def test_long_metrics_are_read_from_the_end(runs: Path) -> None:
     path = _copy(runs, "long") / "metrics.jsonl"
     line = json.loads(path.read_text().splitlines()[0])
     path.write_text("".join(json.dumps({**line, "round": n}) + "\n" for n in range(1, 3001)))
-    assert Shelf(runs).find("long").rounds_done == 3000
-    assert len(Shelf(runs).curve("long")) == 3000
+    assert RunFolders(runs).find("long").rounds_done == 3000
+    assert len(RunFolders(runs).curve("long")) == 3000
 
 
 def test_two_hundred_runs_are_listed(runs: Path, record_property) -> None:
     for number in range(199):
         _copy(runs, f"run-{number}")
-    shelf = Shelf(runs)
+    run_folders = RunFolders(runs)
     times = []
     for _ in range(2):
         started = time.perf_counter()
-        found = [run_cards.row(entry) for entry in shelf.look()]
+        found = [run_cards.row(entry) for entry in run_folders.look()]
         times.append(time.perf_counter() - started)
         assert len(found) == 200
     record_property("seconds_first_and_second_look", times)
@@ -223,31 +230,35 @@ def test_runs_side_by_side_show_every_field_in_which_they_differ(runs: Path) -> 
     path.write_text(
         path.read_text().replace("lr = 0.1", "lr = 0.25").replace("epsilon = 5.0", "epsilon = 3.0")
     )
-    shelf = Shelf(runs)
-    table = run_cards.compare([shelf.find("whole"), shelf.find("other")])
+    run_folders = RunFolders(runs)
+    table = run_cards.compare([run_folders.find("whole"), run_folders.find("other")])
     assert "<td>0.1</td><td>0.25</td>" in table
-    assert "ε 5 at δ 10⁻⁵, eavesdropper, exact" in table
-    assert "ε 3 at δ 10⁻⁵, eavesdropper, exact" in table
+    assert "ε 5 at δ 10⁻⁵, eavesdropper, per client (replace), exact" in table
+    assert "ε 3 at δ 10⁻⁵, eavesdropper, per client (replace), exact" in table
     assert ">mu<" not in table
 
 
 def test_a_claim_that_the_noise_does_not_keep_is_not_repeated_alone(runs: Path) -> None:
     path = _copy(runs, "unkept") / "privacy.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"delivers_claim": False, "epsilon": 17.25}))
-    shelf = Shelf(runs)
-    assert run_cards.promise(shelf.find("whole")) == "ε 5 at δ 10⁻⁵, eavesdropper, exact"
+    run_folders = RunFolders(runs)
     assert (
-        run_cards.promise(shelf.find("unkept")) == "claims ε 5, worth ε 17.25, at δ 10⁻⁵, eavesdropper, exact"
+        run_cards.promise(run_folders.find("whole"))
+        == "ε 5 at δ 10⁻⁵, eavesdropper, per client (replace), exact"
     )
-    assert "kept at δ" in run_cards.facts(shelf.find("whole"))
-    assert "ε 17.25" in run_cards.facts(shelf.find("unkept"))
+    assert (
+        run_cards.promise(run_folders.find("unkept"))
+        == "claims ε 5, worth ε 17.25, at δ 10⁻⁵, eavesdropper, per client (replace), exact"
+    )
+    assert "kept at δ" in run_cards.facts(run_folders.find("whole"))
+    assert "ε 17.25" in run_cards.facts(run_folders.find("unkept"))
     (path.parent / "model.safetensors").unlink()
-    assert run_cards.promise(shelf.find("unkept")).startswith("claims ε 5 at δ")
+    assert run_cards.promise(run_folders.find("unkept")).startswith("claims ε 5 at δ")
 
 
 def test_what_a_run_says_cannot_become_markup(runs: Path) -> None:
     sentence = "<script>alert(1)</script>"
-    entry = Shelf(runs).find("whole")
+    entry = RunFolders(runs).find("whole")
     assert "<script" not in run_cards.statement({"sentences": [sentence]}, entry)
     assert "<script" not in run_cards.audit(
         {"adversary": sentence, "trials": sentence, "confidence": sentence}, entry

@@ -20,6 +20,8 @@ LOGO = (
     'stroke-linecap="round" stroke-linejoin="round"/></svg>'
 )
 
+AWAY = "The studio does not answer. What you see may be old, and nothing can be changed until it is back."
+
 
 def serve_static() -> None:
     """Styles come from this machine, as everything does."""
@@ -31,6 +33,7 @@ def page(title: str, active: str, where: str = "") -> Iterator[None]:
     """A page of the studio; its content goes inside."""
     ui.page_title(f"{title} · nbafl studio")
     ui.add_head_html(f'<link rel="stylesheet" href="{STATIC_URL}/studio.css">')
+    ui.add_head_html(f'<script type="module" src="{STATIC_URL}/studio.js"></script>')
     ui.on_exception(
         lambda: notify_error("Something went wrong in the studio; the terminal it was started in says what.")
     )
@@ -43,7 +46,12 @@ def page(title: str, active: str, where: str = "") -> Iterator[None]:
                 if address == active:
                     link.props('aria-current="page"')
         ui.label(where).classes("where")
-    with ui.element("div").classes("content"):
+        theme = ui.button(icon="contrast").props(
+            'flat round dense aria-label="Light or dark" data-action=theme'
+        )
+        theme.classes("theme").on("click", js_handler="() => window.studioTheme()")
+    markup(AWAY).classes("away-note").props('hidden role="alert"')
+    with ui.element("main").classes("content"):
         yield
 
 

@@ -1,24 +1,27 @@
 """How far training gets, over T and over K: the planner's prediction and the two bounds, ready to be drawn.
 
-All of it comes from `theory.planning`. The constants come from a pilot: the one that ships with the studio (embedded
-MNIST, the default plan), a file the user names, or one measured for the plan on the page.
+All of it comes from `theory.planning`. The constants come from a pilot: one of the two that ship with the studio (embedded
+MNIST, the default plan and the paper's setting), a file the user names, or one measured for the plan on the page.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nbafl.fields import table
 from nbafl.plan import Plan
+from nbafl.presets import FIRST_RELEASE
 from nbafl.studio import charts
-from nbafl.studio.fields import LABELS
 from nbafl.studio.wording import escape, listed, short
 from nbafl.theory.planning import Knowledge, explore, plan_bounds
 
-DEFAULT_PILOT = Path(__file__).with_name("static") / "pilot-mnist.json"
-"""Made with: nbafl plan --bounds --constants FILE."""
+PILOTS = Path(__file__).with_name("static")
+"""Made with nbafl plan --bounds --preset paper --mu 0.01 --constants pilot-paper.json, and for pilot-default.json with
+explore(Plan(), rounds=64), long enough to say something about the 190 rounds of that plan."""
 
 FORMS = {
     "empirical": "Predicted loss",
@@ -30,7 +33,21 @@ QUANTITY = {
     "repaired": "bound of the loss above the best",
     "printed": "the paper’s expression",
 }
+WHY = {
+    "empirical": "There is no prediction: what is known from the pilot does not reach this plan. Measure one for it.",
+    "repaired": "There is no such bound here: it needs local problems that bring the loss down in every round.",
+    "printed": "The paper’s expression has no value here: its premise fails for this training.",
+}
+"""Why a form may have no value, for people; the premise that failed stands behind it."""
 ROUND_TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000]
+BORROWED: dict[str, Any] = {
+    "line": {"color": charts.COLOURS[0], "width": 2.5, "dash": "dash"},
+    "fill": "tozeroy",
+    "fillcolor": "rgba(0,0,0,0)",
+    "fillpattern": {"shape": "/", "fgcolor": "#9fb4c4", "size": 9, "solidity": 0.12},
+}
+TRY = {"sensitivity": "paper", "features": "raw", "model": "softmax", "mu": 5.0, "local_steps": 5}
+"""Training under which both bounds have a value: convex, and with a proximal term that is large enough."""
 SHAPING = (
     "clients", "samples", "sizes", "dataset", "partition", "features", "feature_norm", "model", "local_steps", "lr", "mu",
     "batch", "server_momentum", "sensitivity", "clip", "record_clip", "tolerance",
@@ -53,27 +70,42 @@ class Source:
         return [name for name in SHAPING if getattr(plan, name) != getattr(self.measured, name)]
 
 
-def default_source(constants: str | None) -> Source:
-    """The user's constants file, or the pilot that ships with the studio."""
+def known_sources(constants: str | None) -> tuple[Source, ...]:
+    """The user's constants file, or the pilots that ship with the studio."""
     if constants is not None:
-        return Source(Knowledge.load(constants), None, f"constants and curve from {escape(constants)}")
-    return Source(
-        Knowledge.load(DEFAULT_PILOT), Plan(), "a pilot of the default plan on the embedded, public MNIST"
+        return (Source(Knowledge.load(constants), None, f"constants and curve from {escape(constants)}"),)
+    shipped = (
+        ("pilot-default.json", Plan(), "the default plan"),
+        ("pilot-paper.json", Plan(**FIRST_RELEASE), "the paper’s setting"),
+    )
+    return tuple(
+        Source(Knowledge.load(PILOTS / name), plan, f"a pilot of {about} on the embedded, public MNIST")
+        for name, plan, about in shipped
     )
 
 
+def nearest(sources: Sequence[Source], plan: Plan) -> Source:
+    """The pilot whose plan differs from this one in the fewest fields."""
+    return min(sources, key=lambda source: len(source.differs(plan)))
+
+
 def look_ahead(fields: dict[str, Any], knowledge: Knowledge) -> dict[str, Any]:
-    """Everything `nbafl plan --bounds` says; runs in the workshop."""
+    """Everything `nbafl plan --bounds` says; runs in the background."""
     return plan_bounds(Plan(**fields), knowledge)
 
 
 def measure(fields: dict[str, Any]) -> Knowledge:
-    """A pilot for this very plan; runs in the workshop."""
+    """A pilot for this very plan; runs in the background."""
     return explore(Plan(**fields))
 
 
-def curve(found: dict[str, Any], form: str, over: str, now: int) -> dict[str, Any] | None:
-    """One form over T (`rounds`) or K (`per_round`) with its minimiser marked; None where it has no value at all."""
+def curve(
+    found: dict[str, Any], form: str, over: str, now: int, borrowed: bool = False
+) -> dict[str, Any] | None:
+    """One form over T (`rounds`) or K (`per_round`) with its minimiser marked; None where it has no value at all.
+
+    What rests on the pilot of another plan is borrowed, and looks so: dashed, and hatched below.
+    """
     swept = found["curves"][over][form]
     points = [
         (at, value)
@@ -83,7 +115,7 @@ def curve(found: dict[str, Any], form: str, over: str, now: int) -> dict[str, An
     if not points:
         return None
     symbol, axis = ("T", "rounds T") if over == "rounds" else ("K", "clients drawn each round K")
-    line = _line(points, QUANTITY[form])
+    line = _line(points, QUANTITY[form]) | (BORROWED if borrowed else {})
     best = _best(swept["at"], swept["value"], symbol, last=swept["at"] == points[-1][0])
     xaxis: dict[str, Any] = {"title": {"text": axis}}
     if over == "rounds":
@@ -151,9 +183,18 @@ def _reach(values: list[float]) -> list[float]:
 
 
 def reason(found: dict[str, Any], form: str) -> str:
-    """Why a form has no value, no best T or no best K; empty when nothing is missing."""
+    """Why a form has no value, no best T or no best K, in words first; empty when nothing is missing."""
     text = found["reasons"].get(form)
-    return f"Note: {text}." if text else ""
+    if not text:
+        return ""
+    if missing(found, form):
+        return f"{WHY[form]} Exactly: {text}."
+    return f"Note: {text}."
+
+
+def missing(found: dict[str, Any], form: str) -> bool:
+    """Whether a form has no value at all for this plan."""
+    return (found["predicted_loss"] if form == "empirical" else found["bound"][form]) is None
 
 
 def here(found: dict[str, Any], form: str) -> str:
@@ -184,6 +225,6 @@ def caption(source: Source, plan: Plan) -> str:
     text = f"Assumes {source.about}; the noise is this plan’s own at every T and K. "
     differs = source.differs(plan)
     if differs:
-        names = listed([LABELS.get(name, name.replace("_", " ")).lower() for name in differs])
+        names = listed([table()[name].entry.label.lower() for name in differs])
         text += f"<b>This plan differs from that pilot in {escape(names)}</b>: measure again to be sure. "
     return text + "A pilot trains without noise: on private data it is outside the privacy guarantee."

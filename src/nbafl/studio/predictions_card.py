@@ -2,68 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import Client, ui
 
 from nbafl.errors import NbaflError
 from nbafl.plan import Plan
-from nbafl.studio import frame, outlook
+from nbafl.studio import layout, predictions
+from nbafl.studio.background import Background
 from nbafl.studio.latest import Latest
-from nbafl.studio.outlook import FORMS, Source
 from nbafl.studio.plot import Plot
+from nbafl.studio.predictions import FORMS, Source, nearest
 from nbafl.studio.wording import escape
-from nbafl.studio.workshop import Workshop
 
 SETTLED = 0.35
 """Seconds without a change before the curves are computed anew."""
+LOOKED_WITHIN = 60.0
+"""Seconds that the curves of one plan may take."""
 Question = tuple[Plan, Source]
 
 
-class OutlookCard:
+class PredictionsCard:
     """Curves that follow the plan a moment after the sliders have come to rest."""
 
-    def __init__(self, client: Client, workshop: Workshop, source: Source) -> None:
+    def __init__(self, client: Client, background: Background, sources: tuple[Source, ...]) -> None:
         self.client = client
-        self.workshop = workshop
-        self.source = source
+        self.background = background
+        self.sources = sources
+        self.source = sources[0]
         self.form = "empirical"
         self.plan: Plan | None = None
         self.found: dict[str, Any] | None = None
+        self.start: Callable[[dict[str, Any]], None] = lambda _: None
+        """Begin from other fields; the page says how."""
         self.looking: Latest[Question, dict[str, Any] | str | None] = Latest(
             client, self._look, self._deliver, pause=SETTLED
         )
 
     def build(self) -> None:
         """Lay the card out."""
-        with frame.card("wide").props("data-outlook"):
+        with layout.card("wide").props("data-outlook"):
             with ui.element("div").classes("run-head"):
-                frame.heading("How far training gets")
+                layout.heading("How far training gets")
                 self.status = ui.label("").classes("badge live")
             self.toggle = ui.toggle(FORMS, value=self.form, on_change=lambda event: self._choose(event.value))
             self.toggle.props('no-caps unelevated toggle-color=primary aria-label="Which form"').classes(
                 "forms"
             )
-            self.summary = frame.markup("", tag="p").props("data-outlook-summary")
+            self.summary = layout.markup("", tag="p").props("data-outlook-summary")
             with ui.element("div").classes("twin"):
-                self.plots = {over: Plot(f"data-curve={over}") for over in ("rounds", "per_round")}
+                self.plots = {
+                    "rounds": Plot("data-curve=rounds", "Predictions over rounds"),
+                    "per_round": Plot("data-curve=per_round", "Predictions over clients drawn"),
+                }
             self.reason = ui.label("").classes("notice")
-            self.caption = frame.markup("", tag="p").classes("caption")
+            self.caption = layout.markup("", tag="p").classes("caption")
+            self.offer = ui.button("Try a training that has one", icon="science")
+            self.offer.on_click(lambda: self.start({**self.asked_for(), **predictions.TRY}))
+            self.offer.props("outline no-caps dense data-action=offer").classes("q-mt-sm").visible = False
             self.measure = ui.button("Measure for this plan", icon="speed", on_click=self._measure)
             self.measure.props("outline no-caps dense data-action=measure").classes("q-mt-sm")
         self.reason.visible = False
 
+    def asked_for(self) -> dict[str, Any]:
+        """What of the plan stays when another training is tried."""
+        kept = (
+            "clients",
+            "per_round",
+            "rounds",
+            "samples",
+            "epsilon",
+            "delta",
+            "calibration",
+            "adversary",
+            "exposures",
+        )
+        return {name: getattr(self.plan, name) for name in kept}
+
     def ask(self, plan: Plan) -> None:
         """The plan on the page is now this one."""
-        self.plan = plan
+        self.plan, self.source = plan, nearest(self.sources, plan)
         self._busy("updating")
         self.looking.ask((plan, self.source))
 
     async def _look(self, question: Question) -> dict[str, Any] | str | None:
         plan, source = question
         try:
-            return await self.workshop.make(
-                outlook.look_ahead, plan.model_dump(), source.knowledge, wanted=lambda: self.looking.wanted
+            return await self.background.make(
+                predictions.look_ahead,
+                plan.model_dump(),
+                source.knowledge,
+                wanted=lambda: self.looking.wanted,
+                limit=LOOKED_WITHIN,
             )
         except NbaflError as error:
             return str(error)
@@ -80,38 +111,43 @@ class OutlookCard:
         plan, found = self.plan, self.found
         if plan is None:
             return
+        borrowed = bool(self.source.differs(plan))
         for over, now in (("rounds", plan.rounds), ("per_round", plan.drawn)):
-            self.plots[over].show(outlook.curve(found, self.form, over, now) if found else None)
-        self.summary.content = f"<b>{FORMS[self.form]}</b>: {outlook.here(found, self.form)}" if found else ""
-        self.reason.text = problem or (outlook.reason(found, self.form) if found else "")
+            self.plots[over].show(predictions.curve(found, self.form, over, now, borrowed) if found else None)
+        self.summary.content = (
+            f"<b>{FORMS[self.form]}</b>: {predictions.here(found, self.form)}" if found else ""
+        )
+        self.reason.text = problem or (predictions.reason(found, self.form) if found else "")
         self.reason.visible = bool(self.reason.text)
-        moves = outlook.moves(found, plan, self.form) if found else ""
-        self.caption.content = f"{moves} {outlook.caption(self.source, plan)}"
-        self.measure.visible = bool(self.source.differs(plan))
+        moves = predictions.moves(found, plan, self.form) if found else ""
+        self.caption.content = f"{moves} {predictions.caption(self.source, plan)}"
+        self.measure.visible = borrowed
+        self.offer.visible = (
+            found is not None and self.form != "empirical" and predictions.missing(found, self.form)
+        )
 
     def _choose(self, form: str) -> None:
         self.form = form
         self._show()
 
     async def _measure(self) -> None:
-        """A pilot for the plan on the page; takes some seconds, in the workshop."""
+        """A pilot for the plan on the page; takes some seconds, in the background."""
         plan = self.plan
         if plan is None:
             return
         self.measure.disable()
         self._busy("measuring, this takes a moment")
         try:
-            knowledge = await self.workshop.make(outlook.measure, plan.model_dump())
+            knowledge = await self.background.make(predictions.measure, plan.model_dump())
             assert knowledge is not None
         except NbaflError as error:
             if self.client.is_deleted:
                 return
-            frame.notify_error(str(error))
+            layout.notify_error(str(error))
             self._busy("")
         else:
-            self.source = Source(
-                knowledge, plan, f"a pilot of this plan’s own training on {escape(plan.dataset)}"
-            )
+            about = f"a pilot of this plan’s own training on {escape(plan.dataset)}"
+            self.sources = (Source(knowledge, plan, about), *self.sources)
             self.ask(self.plan or plan)
         self.measure.enable()
 
