@@ -1,8 +1,8 @@
 """nbafl: federated learning with noise before aggregation, and a privacy statement that is true.
 
     import nbafl
-    plan = nbafl.Plan(epsilon=50, rounds=25)
-    run = nbafl.simulate(plan, nbafl.Federation.mnist(clients=50, samples=100))
+    plan = nbafl.Plan(epsilon=3)
+    run = nbafl.simulate(plan)
     print(run.report())
 
 Names are loaded when first used, so that `import nbafl` and `nbafl --help` stay quick.
@@ -10,26 +10,33 @@ Names are loaded when first used, so that `import nbafl` and `nbafl --help` stay
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-__all__ = ["Federation", "Plan", "Run", "simulate"]
+from nbafl import lazy
+
+__version__ = "0.2.0"
+__all__ = ["Callback", "Federation", "Plan", "Run", "SweepTable", "join", "serve", "simulate", "sweep"]
 
 _HOMES = {
     "Plan": "nbafl.plan",
     "Federation": "nbafl.data.federation",
     "Run": "nbafl.run",
     "simulate": "nbafl.run",
+    "sweep": "nbafl.sweeps.whole",
+    "SweepTable": "nbafl.sweeps.table",
+    "Callback": "nbafl.tracking.callback",
+    "serve": "nbafl.flower.serving",
+    "join": "nbafl.flower.joining",
 }
 
 if TYPE_CHECKING:
     from nbafl.data.federation import Federation
+    from nbafl.flower.joining import join
+    from nbafl.flower.serving import serve
     from nbafl.plan import Plan
     from nbafl.run import Run, simulate
+    from nbafl.sweeps.table import SweepTable
+    from nbafl.sweeps.whole import sweep
+    from nbafl.tracking.callback import Callback
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'nbafl' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy.names(__name__, _HOMES)

@@ -10,7 +10,7 @@ class NbaflError(Exception):
 
 
 class UsageError(NbaflError):
-    """The request itself cannot be: names the field, the value and what is allowed."""
+    """An invalid request: names the field, the value and what is allowed."""
 
     exit_code = 2
 

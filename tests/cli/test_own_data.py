@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from nbafl.cli import run_command
+from nbafl.data.schema_file import read_schema
+from nbafl.plan import Plan
 
 SIZES = (60, 90, 120)
 
@@ -78,3 +80,68 @@ def test_what_the_files_decide_cannot_be_said_otherwise(capsys, tmp_path, hospit
     assert code == 2
     assert told.replace("HERE", str(hospitals)) in err
     assert not (tmp_path / "run").exists()
+
+
+def test_run_says_that_delta_is_too_large_for_the_largest_client(capsys, tmp_path, hospitals):
+    words = ("run", "--dataset", hospitals, "--target", "outcome", "--rounds", 1, "--sensitivity", "gradient")
+    code, out, _ = _run(capsys, *words, "--delta", "0.01", "--out", tmp_path / "run")
+    assert code == 0
+    assert "Warning: delta 0.01 is not below 1/m = 0.00833333 of the largest client" in out
+
+
+SECURE = (
+    "--aggregation",
+    "secure",
+    "--adversary",
+    "curious-server",
+    "--sensitivity",
+    "gradient",
+    "--epsilon",
+    8,
+)
+
+
+@pytest.mark.parametrize("model", ["softmax", "mlp", "nbafl.simulation.models:softmax"])
+def test_secure_aggregation_finds_the_number_of_coordinates(capsys, tmp_path, hospitals, model):
+    (hospitals / "ranges.toml").write_text("age = [0, 100]\n")
+    words = ("--dataset", hospitals, "--target", "outcome", "--model", model, "--rounds", 1, *SECURE)
+    code, out, err = _run(capsys, "run", *words, "--json", "--out", tmp_path / "run")
+    assert code == 0, err
+    trained = json.loads((tmp_path / "run" / "privacy.json").read_text())["model_parameters"]
+    assert json.loads(out)["plan"]["aggregation"]["dimension"] == trained
+    code, out, _ = _run(capsys, "plan", *words, "--json")
+    assert code == 0
+    assert json.loads(out)["aggregation"]["dimension"] == trained
+    code, _, err = _run(capsys, "run", *words, "--dimension", trained + 1, "--out", tmp_path / "wrong")
+    assert code == 2
+    assert f"dimension must be the model's number of coordinates, {trained}" in err
+
+
+def test_a_model_of_ones_own_on_mnist_needs_no_number_either(capsys):
+    words = ("plan", "--model", "nbafl.simulation.models:mlp", "--features", "raw", "--clients", 10, *SECURE)
+    code, out, err = _run(capsys, *words, "--json")
+    assert code == 0, err
+    assert json.loads(out)["aggregation"]["dimension"] == 203_530
+
+
+def test_a_federation_over_tables_is_prepared_without_the_number(capsys, tmp_path, hospitals):
+    (hospitals / "ranges.toml").write_text("age = [0, 100]\n")
+    words = (
+        "serve",
+        "--prepare",
+        "--home",
+        tmp_path / "home",
+        "--clients",
+        3,
+        "--samples",
+        60,
+        "--target",
+        "outcome",
+    )
+    code, _, err = _run(
+        capsys, *words, "--test", hospitals / "a.csv", "--dataset", "hospital", "--model", "softmax", *SECURE
+    )
+    assert code == 0, err
+    handed_out = Plan.from_toml(tmp_path / "home" / "handout" / "plan.toml")
+    schema = read_schema(tmp_path / "home" / "handout" / "schema.toml")
+    assert handed_out.dimension == (schema.features + 1) * schema.outputs

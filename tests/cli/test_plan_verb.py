@@ -1,14 +1,16 @@
-"""`nbafl plan`: MATH.md's reference values through the command line, and bad input of every kind."""
+"""`nbafl plan`: the reference values through the command line, and bad input of every kind."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from tests.paper_setting import OPTIONS
 
 from nbafl.cli import run_command
 
-# MATH.md, reference values: delta=0.01, N=50, T=25, L=1, C=10, m=100. epsilon: (sigma_U, sigma_D, sigma_A)
+# math.md, section 13, reference values: delta=0.01, N=50, T=25, L=1, C=10, m=100. epsilon: (sigma_U, sigma_D, sigma_A)
 PAPER = {
     50: (0.01243, 0.00596124, 0.00621502),
     60: (0.0103584, 0.0049677, 0.00517919),
@@ -35,7 +37,7 @@ REALLY_K20 = {
 
 
 def planned(capsys, *arguments) -> dict:
-    assert run_command(["plan", "--json", *map(str, arguments)]) == 0
+    assert run_command(["plan", "--json", *OPTIONS, *map(str, arguments)]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -100,12 +102,12 @@ def test_the_contracts_fields_are_all_there(capsys):
         "best",
     }
     assert set(summary["claimed"]) == {"epsilon", "delta", "adversary", "unit", "adjacency"}
-    assert set(summary["guarantee"]) >= set(GUARANTEES)
+    assert set(summary["guarantee"]) == {*GUARANTEES, "colluders_1"}
     assert summary["sensitivity"] == pytest.approx({"uplink": 0.2, "downlink": 0.004})
 
 
 def test_a_person_gets_a_table_with_warnings(capsys):
-    assert run_command(["plan", "--calibration", "paper", "--per-round", "20"]) == 0
+    assert run_command(["plan", *OPTIONS, "--calibration", "paper", "--per-round", "20"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for phrase in (
         "sigma_U",
@@ -118,19 +120,75 @@ def test_a_person_gets_a_table_with_warnings(capsys):
         assert phrase in said
 
 
+def test_every_epsilon_of_the_tables_says_whom_it_protects_from_whom(capsys):
+    words = [
+        "--clients",
+        10,
+        "--rounds",
+        4,
+        "--samples",
+        50,
+        "--sensitivity",
+        "gradient",
+        "--model",
+        "softmax",
+    ]
+    secure = ["--features", "raw", "--aggregation", "secure", "--adversary", "broadcast", "--min-answers", 8]
+    assert run_command(["plan", *map(str, [*words, *secure])]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "against broadcast (L=1), per record (replace);" in said
+    assert "uploads are masked, and only sums of at least 8 open" in said.partition("Claim")[0]
+    assert re.search(r"both ways of aggregation: epsilon at delta=\S+, per record \(replace\)", said)
+
+
 def test_options_beat_the_config_file_which_beats_the_preset(capsys, tmp_path):
     config = tmp_path / "plan.toml"
-    config.write_text("epsilon = 7.0\nrounds = 9\n")
-    summary = planned(capsys, "--preset", "paper", "--config", config, "--epsilon", 3)
+    config.write_text("version = 2\nepsilon = 7.0\nrounds = 9\n")
+    assert (
+        run_command(["plan", "--json", "--preset", "paper", "--config", str(config), "--epsilon", "3"]) == 0
+    )
+    summary = json.loads(capsys.readouterr().out)
     assert summary["claimed"]["epsilon"] == 3
     same = planned(capsys, "--calibration", "paper", "--epsilon", 3, "--rounds", 9, "--mu", 0)
     assert same["noise"] == summary["noise"]
 
 
+def test_without_any_option_the_guarantee_holds(capsys):
+    assert run_command(["plan", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["claimed"] == {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "adversary": "eavesdropper",
+        "unit": "record",
+        "adjacency": "replace",
+    }
+    assert summary["guarantee"]["eavesdropper"]["epsilon"] == pytest.approx(1, rel=1e-6)
+    assert not summary["conditional"]
+
+
+def test_a_config_file_of_the_first_release_keeps_its_defaults_and_says_so(capsys, caplog, tmp_path):
+    config = tmp_path / "plan.toml"
+    config.write_text("epsilon = 60\n")
+    assert run_command(["plan", "--json", "--config", str(config)]) == 0
+    assert scales(json.loads(capsys.readouterr().out)) == pytest.approx(EAVESDROPPER[60], rel=5e-6)
+    assert "has no version key: what it leaves out keeps the defaults of nbafl 0.1.0" in caplog.text
+    assert "sensitivity paper" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["3", "'two'"])
+def test_a_config_file_of_another_version_is_refused(capsys, tmp_path, version):
+    config = tmp_path / "plan.toml"
+    config.write_text(f"version = {version}\n")
+    assert run_command(["plan", "--config", str(config)]) == 2
+    assert "this nbafl reads version 2" in capsys.readouterr().err
+
+
 def test_a_saved_plan_gives_the_same_answers(capsys, tmp_path):
     path = tmp_path / "plan.toml"
     first = planned(capsys, "--epsilon", 4, "--per-round", 7, "--save", path)
-    assert planned(capsys, "--config", path) == first
+    assert run_command(["plan", "--json", "--config", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out) == first
 
 
 def test_unequal_sizes_from_a_file(capsys, tmp_path):
@@ -150,13 +208,13 @@ NONSENSE = [
     ("--delta", "1"),
     ("--per-round", "51"),
     ("--rounds", "0"),
-    ("--exposures", "26"),
+    ("--rounds", "25", "--exposures", "26"),
     ("--clients", "0"),
     ("--clients", "2.5"),
     ("--calibration", "magic"),
     ("--adversary", "nobody"),
     ("--sensitivity", "gradient", "--local-steps", "2"),
-    ("--sensitivity", "proximal"),
+    ("--sensitivity", "proximal", "--model", "mlp"),
     ("--preset", "unknown"),
     ("--config", "missing.toml"),
     ("--sizes", "missing.txt"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from nbafl.errors import Refused, UsageError
 if TYPE_CHECKING:
     from nbafl.simulation.workloads import Measurement, Workload
 
-HELP = """Measure this machine: seconds a round beside what the arithmetic alone would take.
+HELP = """Measure this machine: seconds per round, against what the arithmetic alone would take.
 
 \b
 Examples:
@@ -26,6 +27,7 @@ Examples:
   nbafl bench W2 --peers
       # the same workload in pfl, FedJAX and Flower, in a separate environment
   nbafl bench W1 --json
+  nbafl bench W6   # per-record clipping of CNNs, a GRU, a transformer and LoRA, beside Opacus
 """
 
 PEERS = {"pfl": "pfl_bench.py", "fedjax": "fedjax_bench.py", "flower": "flower_bench.py"}
@@ -35,28 +37,67 @@ PEER_LIMIT_SECONDS = 1800
 
 
 def bench(
-    workload: Annotated[str, typer.Argument(help="W1, W2, W3 or W4.", metavar="WORKLOAD")],
+    workload: Annotated[str, typer.Argument(help="W1 to W6.", metavar="WORKLOAD")],
     peers: Annotated[bool, typer.Option("--peers", help="Also run pfl, FedJAX and Flower.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.", metavar="DEVICE")] = "auto",
-    engine: Annotated[str, typer.Option(help="auto, dual, plain or vmap.", metavar="ENGINE")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="auto, dual, plain, clients or vmap.", metavar="ENGINE")
+    ] = "auto",
     tf32: Annotated[bool, typer.Option("--tf32", help="Products in TF32 on a GPU.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     from rich.console import Console
 
+    from nbafl.simulation import model_workloads
     from nbafl.simulation.workloads import find, measure
 
+    if workload.upper() in model_workloads.WORKLOADS:
+        _bench_models(workload.upper(), device, tf32, as_json, peers)
+        return
     chosen = find(workload)
     if peers and chosen.population:
         raise UsageError("peers", chosen.name, "asked for with W1, W2 or W3: no peer holds a million clients")
     say = Console(stderr=True)
     with say.status(f"{chosen.name}: {chosen.sentence}"):
         measured = measure(chosen, device, engine, tf32)
-    times = _peers(chosen, say) if peers else {}
+    times = _peers(_task(chosen), say) if peers else {}
     if as_json:
         print(json.dumps({**measured.to_dict(), "peers": times}, indent=2, allow_nan=False))
     else:
         _print(chosen, measured, times)
+
+
+def _bench_models(name: str, device: str, tf32: bool, as_json: bool, peers: bool) -> None:
+    """W5 and W6: several models, each beside a plain torch loop, the plain gradient or Opacus in the same turns."""
+    if peers and name != "W5":
+        raise UsageError("peers", name, "asked for with W1, W2, W3 or W5: no simulator clips records")
+    from rich.console import Console
+    from rich.table import Table
+
+    from nbafl.simulation.model_workloads import WORKLOADS, measure
+
+    say = Console(stderr=True)
+    with say.status(f"{name}: {WORKLOADS[name]}"):
+        found = measure(name, device, tf32)
+    if peers:
+        found = [
+            replace(each, others={**each.others, **_peers(_model_task(each.model), say)}) for each in found
+        ]
+    if as_json:
+        print(json.dumps({"workload": name, "models": [each.to_dict() for each in found]}, indent=2))
+        return
+    table = Table(title=f"{name}: {WORKLOADS[name]}", title_justify="left")
+    columns = list(dict.fromkeys(who for each in found for who in each.others))
+    for column in ("model", "nbafl, seconds", *columns):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for each in found:
+        cells = [_beside(each.seconds, each.others.get(who)) for who in columns]
+        table.add_row(each.model, f"{each.seconds:.4f}", *cells)
+    Console().print(table)
+
+
+def _beside(ours: float, theirs: float | None) -> str:
+    return "–" if theirs is None else f"{theirs:.4f}  ({theirs / ours:.2f} ×)"
 
 
 def _print(chosen: Workload, measured: Measurement, times: dict[str, float | None]) -> None:
@@ -100,7 +141,7 @@ def _rate(gflops: float | None) -> str:
     return "–" if gflops is None else f"{gflops:,.0f} GFLOP/s"
 
 
-def _peers(chosen: Workload, say: Any) -> dict[str, float | None]:
+def _peers(workload: dict[str, Any], say: Any) -> dict[str, float | None]:
     """Seconds a round of every peer on the same workload; None for one that failed."""
     root = Path(__file__).parents[3]
     adapters = root / "benchmarks" / "peers"
@@ -109,7 +150,7 @@ def _peers(chosen: Workload, say: Any) -> dict[str, float | None]:
             "--peers needs the source checkout: the adapters in benchmarks/peers are not installed."
         )
     python = _peer_environment(root, say)
-    task = json.dumps(_task(chosen))
+    task = json.dumps(workload)
     times: dict[str, float | None] = {}
     for peer, script in PEERS.items():
         command = [str(python), str(adapters / script), task]
@@ -121,7 +162,7 @@ def _peers(chosen: Workload, say: Any) -> dict[str, float | None]:
                 f"--nproc_per_node={os.cpu_count()}",
                 *command[1:],
             ]
-        with say.status(f"{chosen.name} in {peer}"):
+        with say.status(f"{workload['workload']}, {workload['model']}, in {peer}"):
             times[peer] = _seconds(command, root, say, peer)
     return times
 
@@ -144,6 +185,17 @@ def _task(chosen: Workload) -> dict[str, Any]:
         "rounds": chosen.peer_rounds,
         "warm": 2,
     }
+
+
+def _model_task(model: str) -> dict[str, Any]:
+    """W5 as the peers are given it; the test set is never looked at."""
+    from nbafl.simulation.model_workloads import CLIENTS, LOCAL, PER_ROUND, SAMPLES, SIGMA
+
+    local = {name: getattr(LOCAL, name) for name in ("steps", "batch", "lr", "mu", "clip")}
+    who = {"clients": CLIENTS, "samples": SAMPLES, "per_round": PER_ROUND}
+    return {
+        "workload": "W5", "model": model, **who, **local, "sigma": SIGMA, "eval_every": 10**9, "rounds": 10, "warm": 2,
+    }  # fmt: skip
 
 
 def _seconds(command: list[str], root: Path, say: Any, peer: str) -> float | None:

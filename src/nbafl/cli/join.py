@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from nbafl.flower.client import Client
+    from nbafl.flower.joining import Check, Outcome
+    from nbafl.flower.limits import Wanted
     from nbafl.flower.release import Releaser
-    from nbafl.plan import Plan
-    from nbafl.privacy.ledger import Ledger
 
 HELP = """Take part in a federation: train on your own data, send only clipped and noised updates, keep the ledger.
 
@@ -21,34 +20,15 @@ of the federation and (for CSV data) the schema come from the handout of the ser
 
 \b
 Examples:
-  nbafl join fl.example.org:8443 --handout handout/ --key north-hospital --data records.csv
+  nbafl join fl.example.org:8443 --handout handout/ --key north-hospital --data records.csv --epsilon 8 --epsilon-uploads 50
+  nbafl join fl.example.org:8443 --handout handout/ --key north-hospital --data records.csv --begin --records 1200
+      # makes the keys, waits for the handout, then asks for limits and takes part
   nbafl join 127.0.0.1:8443 --handout federation/handout --key a --data mnist:0/4 --epsilon 8 --delta 1e-5
 """
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """What the client got beforehand, by a way it trusts."""
-
-    plan: Path
-    certificate: Path
-    schema: Path | None
-
-    @classmethod
-    def of(
-        cls, handout: Path | None, plan: Path | None, certificate: Path | None, schema: Path | None
-    ) -> Agreement:
-        from nbafl.errors import UsageError
-
-        if handout is not None:
-            found = handout / "schema.json"
-            plan, certificate = plan or handout / "plan.toml", certificate or handout / "ca.crt"
-            schema = schema or (found if found.is_file() else None)
-        if plan is None or certificate is None:
-            raise UsageError("handout", None, "the server's handout folder, or --plan and --certificate")
-        if not certificate.is_file():
-            raise UsageError("certificate", str(certificate), "a file: the certificate of the federation")
-        return cls(plan, certificate, schema)
+HANDOUT_PATIENCE = 7 * 86400.0
+"""Seconds until a handout that does not come is given up on: people answer letters."""
 
 
 def join(
@@ -69,7 +49,7 @@ def join(
         Path | None, typer.Option(help="Certificate of the federation (ca.crt).", metavar="FILE")
     ] = None,
     schema: Annotated[
-        Path | None, typer.Option(help="Schema of CSV data (schema.json).", metavar="FILE")
+        Path | None, typer.Option(help="Schema of CSV data (schema.toml).", metavar="FILE")
     ] = None,
     outputs: Annotated[
         int | None, typer.Option(help="Classes of the task, for data from a function.")
@@ -79,7 +59,13 @@ def join(
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="This client's own limit over all plans. [its ledger's, or the plan's]"),
+        typer.Option(help="This client's own limit over all plans. [its ledger's; else you are asked]"),
+    ] = None,
+    epsilon_uploads: Annotated[
+        float | None,
+        typer.Option(
+            help="The same for the server itself: every upload, or sums where they are masked. [its ledger's, or any]"
+        ),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="At this delta. [its ledger's, or the plan's]")] = None,
     exposures: Annotated[
@@ -89,71 +75,123 @@ def join(
         ),
     ] = 1,
     max_releases: Annotated[int | None, typer.Option(help="Uploads allowed in all. [any]")] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Records of your own on which the model is measured, where the handout agrees on that.",
+            metavar="DATA",
+        ),
+    ] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            help="HTTPS proxy on the way to the server. [HTTPS_PROXY of the environment]", metavar="URL"
+        ),
+    ] = None,
+    begin: Annotated[
+        bool, typer.Option("--begin", help="Make the keys if they are not there, and wait for the handout.")
+    ] = False,
+    records: Annotated[
+        int | None,
+        typer.Option(
+            help="With --begin: records this client holds (persons, where the data has a person column); the server is "
+            "told.",
+            min=1,
+        ),
+    ] = None,
+    log: Annotated[str, typer.Option(help="Log lines for people (text) or machines (json).")] = "text",
     patience: Annotated[float, typer.Option(help="Seconds to go on trying when the server is away.")] = 600.0,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Compare everything with the server's, release and write nothing, and stop."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
-    from nbafl.errors import Refused
+    from nbafl.errors import Refused, UsageError
+    from nbafl.flower.beginning import begin as start
     from nbafl.flower.console import configure_logging
-    from nbafl.flower.keys import read_private_key
-    from nbafl.flower.node import Connection, alone, stay
-    from nbafl.flower.quiet import check_flower
-    from nbafl.flower.release import Releaser
-    from nbafl.plan import Plan
-    from nbafl.privacy.ledger import Ledger, Limits
+    from nbafl.flower.joining import Agreement, Asked
+    from nbafl.flower.joining import check as try_out
+    from nbafl.flower.joining import join as take_part
 
-    configure_logging(quiet=as_json)
-    check_flower()
-    _check_address(address)
+    configure_logging(quiet=as_json, log=log)
+    if records is not None and not begin:
+        raise UsageError("records", records, "left out without --begin: the key file says it")
+    if begin:
+        start(key, handout, records, HANDOUT_PATIENCE, lambda line: typer.echo(line, err=as_json))
     agreement = Agreement.of(handout, plan, certificate, schema)
-    agreed, private = Plan.from_toml(agreement.plan), read_private_key(key)
-    folder = state or Path.home() / ".nbafl" / key.name
-    with alone(folder):
-        ledger = Ledger(folder / "ledger.sqlite")
-        ledger.agree(epsilon, delta, max_releases, Limits(agreed.epsilon, agreed.delta))
-        releaser = Releaser(agreed, ledger, exposures)
-        client = _client(releaser, data, agreement.schema, outputs)
-        if not as_json:
-            _print_agreement(agreed, ledger, releaser)
-        connection = Connection(address, agreement.certificate, private, folder / "node")
-        stay(connection, client.handle, lambda: client.spent is not None, patience)
-        _print_outcome(ledger, client, as_json)
-    if client.spent:
-        raise Refused(f"This client left the federation: {client.spent}")
-    if client.ended != "finished":
-        raise Refused(f"The federation did not finish: {client.ended}")
+    ask = _ask if sys.stdin.isatty() and not as_json else None
+    if check:
+        asked = Asked(
+            outputs, state, epsilon, delta, exposures, epsilon_uploads, max_releases, proxy, ask, held_out
+        )
+        found = try_out(address, key, data, agreement, asked)
+        _print_check(found, as_json)
+        if found.problems:
+            raise Refused(f"This client would refuse: {' '.join(found.problems)}")
+        return
+    outcome = take_part(
+        address,
+        key,
+        data,
+        agreement,
+        outputs=outputs,
+        state=state,
+        epsilon=epsilon,
+        delta=delta,
+        exposures=exposures,
+        epsilon_uploads=epsilon_uploads,
+        max_releases=max_releases,
+        proxy=proxy,
+        held_out=held_out,
+        ask=ask,
+        patience=patience,
+        on_agreed=None if as_json else _print_agreement,
+        on_answer=_say_round,
+    )
+    _print_outcome(outcome, as_json)
+    if outcome.problem:
+        raise Refused(outcome.problem)
 
 
-def _check_address(address: str) -> None:
-    from nbafl.errors import UsageError
+def _print_check(found: Check, as_json: bool) -> None:
+    import json
+    from dataclasses import asdict
+    from datetime import UTC, datetime
 
-    host, _, port = address.rpartition(":")
-    named = bool(host) and not any(letter.isspace() or letter in "/@?#" for letter in host)
-    if not (named and port.isdecimal() and 1 <= int(port) <= 65535):
-        raise UsageError("address", address, "HOST:PORT with a port between 1 and 65535")
+    if as_json:
+        print(json.dumps(asdict(found), indent=2), flush=True)
+        return
+    until = datetime.fromtimestamp(found.facts.expires, UTC)
+    print(
+        f"server       {found.facts.rounds_done} rounds done; takes this client for number {found.number + 1}"
+    )
+    print(f"round trip   {1000 * found.round_trip:.0f} ms")
+    print(f"certificate  until {until:%Y-%m-%d}")
+    print(f"plan         {found.facts.plan}")
+    for sentence in found.promise:
+        print(f"price        {sentence}")
+    print(f"ledger       room for {found.possible} answers to this plan")
+    for remark in found.remarks:
+        print(f"remark       {remark}")
+    for problem in found.problems:
+        print(f"problem      {problem}")
+    if not found.problems:
+        print(
+            "ready        size, schema, roster, model, plan and limits fit; nothing was released or written"
+        )
 
 
-def _client(releaser: Releaser, data: str, schema: Path | None, outputs: int | None) -> Client:
-    from nbafl.flower.client import Client
-    from nbafl.flower.local_data import client_data, read_schema
-    from nbafl.flower.release import check_client
-    from nbafl.simulation.models import build
-
-    plan = releaser.plan
-    local = client_data(data, plan, read_schema(schema) if schema else None, outputs)
-    check_client(plan, int(plan.client_sizes.argmin()), len(local.y))
-    model = build(plan.model, local.shape, local.outputs, plan.seed)
-    return Client(releaser, model, local.x, local.y, local.task, on_answer=_say_round)
-
-
-def _print_outcome(ledger: Ledger, client: Client, as_json: bool) -> None:
+def _print_outcome(outcome: Outcome, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
     if as_json:
-        outcome = {"ended": client.ended, "refused": client.spent, "ledger": str(ledger.path)}
-        print(json.dumps({**outcome, "spent": asdict(ledger.spent())}, indent=2), flush=True)
+        print(json.dumps(asdict(outcome), indent=2, default=str), flush=True)
     else:
-        print(f"{ledger.spent().releases} releases are on the ledger {ledger.path}", flush=True)
+        print(f"{outcome.spent.releases} releases are on the ledger {outcome.ledger}", flush=True)
 
 
 def _say_round(round: int) -> None:
@@ -162,25 +200,68 @@ def _say_round(round: int) -> None:
     logging.getLogger("nbafl").info("round %d: recorded; sending.", round)
 
 
-def _print_agreement(plan: Plan, ledger: Ledger, releaser: Releaser) -> None:
-    """What this client is about to do, before anything is sent."""
-    limits, spent = ledger.limits, ledger.spent()
-    assert limits is not None
-    possible = ledger.affordable(plan.digest(), releaser.price(0))
+def _print_promise(releaser: Releaser) -> None:
+    """What the plan promises, and what its uploads are worth to the server that wrote it."""
+    from nbafl.flower.limits import sentences
+
+    plan = releaser.plan
     print(
         f"plan {plan.digest()}: {plan.rounds} rounds, sensitivity {plan.sensitivity}, adversary {plan.adversary}"
     )
-    for sentence in (*plan.assumptions(), *plan.warnings()):
-        print(f"  {sentence}")
+    for sentence in (*sentences(releaser), *plan.assumptions(), *plan.warnings()):
+        print(f"  {sentence}", flush=True)
+
+
+def _ask(releaser: Releaser) -> Wanted:
+    """Limits from whoever sits at the terminal; nothing is suggested, because the plan is the server's word."""
+    from nbafl.flower.limits import Wanted
+
+    _print_promise(releaser)
+    unit = f"a {releaser.account.unit} ({releaser.account.change})"
+    asked = f"This client's own limit for {unit}, epsilon over all plans, each against the adversary it names"
+    epsilon = typer.prompt(asked, type=float)
+    delta = typer.prompt("At which delta", type=float)
+    uploads = typer.prompt("And to the server itself (empty: no limit)", default="", show_default=False)
+    return Wanted(epsilon, delta, None, _number(uploads) if uploads.strip() else None)
+
+
+def _number(text: str) -> float:
+    from nbafl.errors import UsageError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError("epsilon_uploads", text, "a number, or empty for no limit") from None
+
+
+def _print_agreement(releaser: Releaser) -> None:
+    """What this client is about to do, before anything is sent."""
+    from nbafl.privacy.ledger import wording
+
+    plan, ledger = releaser.plan, releaser.ledger
+    limits, spent = ledger.limits_of(releaser.account), ledger.spent()
+    assert limits is not None
+    possible = ledger.affordable(plan.digest(), releaser.price(0))
+    against = ledger.against(plan.digest(), releaser.adversary.name)
+    _print_promise(releaser)
+    roster = getattr(releaser, "roster", "")
+    if roster:
+        print(
+            f"roster {roster}: compare it with the other clients', over a channel that does not pass the server"
+        )
+    uploads = "" if limits.epsilon_uploads is None else f", {limits.epsilon_uploads:g} to the server itself,"
     print(
-        f"ledger {ledger.path}: {spent.releases} releases so far; limit epsilon {limits.epsilon:g} at delta "
-        f"{limits.delta:g} against {releaser.adversary.name}: {possible} more for this plan",
+        f"ledger {ledger.path}: {spent.releases} releases so far; limit for a {releaser.account.unit} "
+        f"({releaser.account.change}): epsilon {limits.epsilon:g} against {against}{uploads} at delta "
+        f"{limits.delta:g}, over all plans: {possible} more for this plan",
         flush=True,
     )
     expected = plan.rounds * plan.drawn / plan.clients
     if possible < expected:
+        binding = [each for each in ledger.limits() if each.account in (releaser.account, None)]
+        loosening = "; ".join(wording.loosening(ledger.path.parent, each) for each in binding)
         print(
             f"  The limit ends before the plan does: {expected:g} rounds are expected of this client. The ledger counts "
-            "every participation as known to the adversary; loosen it with `nbafl ledger limit` if you mean to.",
+            f"every participation as known to the adversary. To loosen it, with larger numbers: {loosening}",
             flush=True,
         )

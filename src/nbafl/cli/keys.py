@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,24 +20,118 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @keys_app.command("make")
 def make(
-    name: Annotated[str, typer.Argument(help="Name of this client; the files are called NAME and NAME.pub.")],
+    names: Annotated[
+        list[str], typer.Argument(help="Name of this client (or several); the files are NAME and NAME.pub.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path(),
+    records: Annotated[
+        int | None,
+        typer.Option(
+            help="Records this client holds (persons, where the data has a person column); the server is told.",
+            min=1,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a client's key pair. The private half never leaves the client; NAME.pub goes to the server.
+    """Make a client's keys. The private half never leaves the client; NAME.pub goes to the server.
 
-    Example: nbafl keys make north-hospital
+    Example: nbafl keys make north-hospital --records 1200
     """
+    from nbafl.durable import check_folder
     from nbafl.flower.keys import fingerprint, make_client_key, read_public_key
 
-    private, public = make_client_key(name, out)
+    check_folder("out", out)
+    made = [make_client_key(name, out, records) for name in names]
+    found = [fingerprint(read_public_key(public)) for _, public in made]
     if as_json:
-        found = fingerprint(read_public_key(public))
-        print(json.dumps({"private": str(private), "public": str(public), "fingerprint": found}))
+        rows = [
+            {"private": str(private), "public": str(public), "fingerprint": known}
+            for (private, public), known in zip(made, found, strict=True)
+        ]
+        print(json.dumps(rows[0] if len(rows) == 1 else rows))
         return
-    print(f"private key  {private}  (keep it: whoever has it can answer as {name})")
-    print(f"public key   {public}  (give it to the server)")
-    print(f"fingerprint  {fingerprint(read_public_key(public))}")
+    for name, (private, public), known in zip(names, made, found, strict=True):
+        print(f"private keys {private}  (keep them secret: anyone who has them can answer as {name})")
+        print(f"public keys  {public}  (give them to the server)")
+        print(f"fingerprint  {known}")
+
+
+@keys_app.command("roster")
+def roster(
+    keys: Annotated[list[Path], typer.Argument(help="Key files (NAME.pub), in the order of their numbers.")],
+    out: Annotated[Path, typer.Option(help="File to write.", metavar="FILE")] = Path("roster.toml"),
+    records: Annotated[
+        int | None,
+        typer.Option(help="Records (or persons) of each client whose key file does not say.", min=1),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the roster: who takes part, under which number, with which keys and how many records.
+
+    Example: nbafl keys roster north.pub south.pub --out roster.toml
+    """
+    from nbafl.durable import check_file
+    from nbafl.errors import UsageError
+    from nbafl.flower.keys import read_identity
+    from nbafl.flower.roster import Roster
+
+    if out.exists():
+        raise UsageError("out", str(out), "a file that does not exist yet (rosters are never overwritten)")
+    check_file("out", out)
+    made = Roster.of([read_identity(key) for key in keys], records)
+    made.save(out)
+    if as_json:
+        print(json.dumps({"roster": str(out), "sha256": made.digest(), "clients": len(made.members)}))
+        return
+    for member in made.members:
+        print(f"{member.number:>4}  {member.name}  {member.records} records (or persons)")
+    print(f"roster {out}, sha256 {made.digest()}")
+
+
+def ask_passphrase(twice: bool = False) -> str:
+    """The passphrase of the authority's key: NBAFL_PASSPHRASE, or asked for."""
+    given = os.environ.get("NBAFL_PASSPHRASE")
+    if given is None:
+        given = str(
+            typer.prompt("Passphrase of the authority's key", hide_input=True, confirmation_prompt=twice)
+        )
+    return given
+
+
+@keys_app.command("renew")
+def renew(
+    home: Annotated[Path, typer.Argument(help="Folder of the federation.", metavar="HOME")],
+    name: Annotated[
+        list[str] | None, typer.Option(help="Name or IP address clients use (repeat). [as before]")
+    ] = None,
+) -> None:
+    """Make a new server certificate by the same authority: clients need nothing new, a running server takes it up.
+
+    Needs the authority's key (nbafl serve --prepare --keep-authority) and its passphrase (asked for, or NBAFL_PASSPHRASE).
+
+    Example: nbafl keys renew federation
+    """
+    from nbafl.flower.certificates import expiry
+    from nbafl.flower.certificates import renew as make_new
+    from nbafl.folders.homes import HomeFolder
+
+    made = make_new(HomeFolder(home).certificate_folder, ask_passphrase(), name or [])
+    print(f"certificate  {made.certificate}, until {expiry(made.certificate):%Y-%m-%d}")
+
+
+@keys_app.command("revoke")
+def revoke(
+    name: Annotated[str, typer.Argument(help="Name of the client, as in the roster.")],
+    home: Annotated[Path, typer.Option(help="Folder of the federation.", metavar="DIR")] = Path("federation"),
+) -> None:
+    """Shut a client out from the next round on, without a restart. A replacement means a new roster and a new run.
+
+    Example: nbafl keys revoke north-hospital --home federation
+    """
+    from nbafl.flower import operations
+
+    asked = operations.revoke(home, name)
+    print(f"revoked: {', '.join(asked.revoked)}")
 
 
 @keys_app.command("show")
@@ -65,7 +160,7 @@ def certificate(
     """
     from dataclasses import asdict
 
-    from nbafl.flower.keys import make_certificates
+    from nbafl.flower.certificates import make_certificates
 
     made = make_certificates(host, out)
     if as_json:

@@ -1,7 +1,7 @@
 """The options that `plan`, `run`, `audit` and `serve` share, and how they become a Plan.
 
 Precedence: option > --config file > --preset > default. Every option is therefore unset by default here; the
-defaults (the paper's setting) live in `Plan`.
+defaults live in the table of fields.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from nbafl.cli.data import settled_test
 from nbafl.errors import DataError, UsageError
+from nbafl.field_entries import PlanField
+from nbafl.fields import table
 from nbafl.presets import OF_MNIST, PRESETS
 
 if TYPE_CHECKING:
@@ -21,99 +24,82 @@ if TYPE_CHECKING:
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-_WHO, _PRIVACY, _TRAINING, _OUTPUT = "Who takes part", "Privacy", "Training", "Output"
+
+def _option(field: PlanField) -> Any:
+    """The option of a field, as typer wants it."""
+    option = typer.Option(
+        *([f"--{field.name}/--no-{field.name}"] if field.kind == "bool" else []),
+        help=f"{field.sentence} [{field.shown_default}]",
+        rich_help_panel=field.entry.group,
+        metavar=field.entry.metavar,
+    )
+    return Annotated[_KINDS[field.kind] | None, option]
 
 
-def _option(kind: Any, help: str, panel: str, *names: str, metavar: str | None = None) -> Any:
-    return Annotated[kind | None, typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar)]
+def _output(help: str, metavar: str | None = None) -> Any:
+    return Annotated[str | None, typer.Option(help=help, rich_help_panel="Output", metavar=metavar)]
 
 
+_KINDS: dict[str, Any] = {"int": int, "float": float, "str": str, "bool": bool, "list": str}
+TRACK = typer.Option(
+    help="Also log to tensorboard or mlflow (repeat for both). [neither]",
+    metavar="TRACKER",
+    rich_help_panel="Output",
+)
 PLAN_OPTIONS: dict[str, Any] = {
-    "clients": _option(int, "N, parties that hold data. [50]", _WHO),
-    "per_round": _option(int, "K, clients drawn at random each round. [all]", _WHO),
-    "rounds": _option(int, "T, aggregations. [25]", _WHO),
-    "samples": _option(int, "Records of each client. [100]", _WHO),
-    "sizes": _option(
-        str, "A file with one number of records per line, for unequal clients. [equal]", _WHO, metavar="FILE"
-    ),
-    "dataset": _option(
-        str,
-        "mnist, or a folder with one CSV file per client and public ranges of its numbers in ranges.toml. [mnist]",
-        _WHO,
-        metavar="mnist|DIR",
-    ),
-    "target": _option(str, "Column to predict; needed for a folder of CSV files.", _WHO, metavar="COLUMN"),
-    "test": _option(
-        str, "CSV file with test records, for a folder of CSV files. [none]", _WHO, metavar="FILE"
-    ),
-    "partition": _option(str, "How MNIST is dealt out: iid, dirichlet:ALPHA or shards:S. [iid]", _WHO),
-    "features": _option(str, "What the model sees of a record: raw or scattering. [raw]", _WHO),
-    "epsilon": _option(float, "Privacy loss claimed; smaller protects more. [50]", _PRIVACY),
-    "delta": _option(
-        float, "Added to every chance beside the factor e^epsilon; keep it far below 1/m. [0.01]", _PRIVACY
-    ),
-    "exposures": _option(int, "L, uploads of each client an outsider may see. [1]", _PRIVACY),
-    "calibration": _option(
-        str, "How noise follows from epsilon: paper, separate or exact. [exact]", _PRIVACY
-    ),
-    "adversary": _option(
-        str,
-        "Whom exact noise is made for: eavesdropper, eavesdropper-spread, targeted, broadcast, curious-server or "
-        "colluders:COUNT. [eavesdropper]",
-        _PRIVACY,
-    ),
-    "sensitivity": _option(
-        str,
-        "How far a record can move an upload: paper (conditional), proximal, gradient or client. [paper]",
-        _PRIVACY,
-    ),
-    "clip": _option(float, "C, norm of the weights, or of the update under client. [10]", _PRIVACY),
-    "record_clip": _option(float, "G, norm of each record's gradient, under gradient. [1]", _PRIVACY),
-    "feature_norm": _option(
-        float, "R, norm bound of (features, 1) of each record; needed under proximal. [none]", _PRIVACY
-    ),
-    "tolerance": _option(
-        float, "Gradient norm the local problem is solved to, under proximal. [none: local steps]", _PRIVACY
-    ),
-    "adjacency": _option(
-        str, "What neighbours differ by: replace, or drop (under client). [replace]", _PRIVACY
-    ),
-    "noise": Annotated[
-        bool | None,
-        typer.Option(
-            "--noise/--no-noise", help="Noise on or off; clipping stays. [on]", rich_help_panel=_PRIVACY
-        ),
-    ],
-    "model": _option(str, "mlp, softmax or package.module:factory. [mlp]", _TRAINING),
-    "local_steps": _option(int, "Optimiser steps of a client in a round. [5; 1 under gradient]", _TRAINING),
-    "lr": _option(float, "Step size of the local optimiser. [0.1]", _TRAINING),
-    "mu": _option(float, "Weight of the proximal term. [0.01]", _TRAINING),
-    "batch": _option(int, "Records of a local step. [all]", _TRAINING),
-    "server_momentum": _option(
-        float, "Momentum of the server, after the noise, 0 to below 1. [0]", _TRAINING
-    ),
-    "seed": _option(int, "Seed of split, weights, draws and noise. [0]", _TRAINING),
-    "device": _option(str, "Where to compute: cpu, cuda or auto. [auto]", _TRAINING),
-    "engine": _option(
-        str, "How to compute, with the same result: auto, dual, plain or vmap. [auto]", _TRAINING
-    ),
-    "eval_every": _option(int, "Rounds between evaluations. [1]", _TRAINING),
-    "preset": _option(str, "Start from a named setting: " + " or ".join(PRESETS) + ". [none]", _OUTPUT),
-    "config": _option(str, "Start from a plan file. [none]", _OUTPUT, metavar="plan.toml"),
+    **{name: _option(field) for name, field in table().items()},
+    "preset": _output("Start from a named setting: " + " or ".join(PRESETS) + ". [none]"),
+    "config": _output("Start from a plan file. [none]", metavar="plan.toml"),
 }
 
 
-def with_plan_options(verb: Verb) -> Verb:
+def _several(field: PlanField) -> Any:
+    """The option of a field that may be given several values; `values_of` reads them."""
+    if field.kind in ("bool", "list"):
+        return _option(field)
+    told = f"{field.sentence} [{field.shown_default}]"
+    return Annotated[
+        str | None, typer.Option(help=told, rich_help_panel=field.entry.group, metavar=field.entry.metavar)
+    ]
+
+
+SEVERAL_OPTIONS: dict[str, Any] = {
+    **PLAN_OPTIONS,
+    **{name: _several(field) for name, field in table().items()},
+}
+
+
+def values_of(name: str, given: Any) -> list[Any]:
+    """The values of a field, separated by commas, or by semicolons where one value may hold commas.
+
+    `none` leaves a field unset."""
+    field = table()[name]
+    kind = _KINDS[field.kind]
+    if not isinstance(given, str) or field.kind == "list":
+        return [given]
+    values = []
+    for part in (part.strip() for part in given.split(";" if field.entry.commas else ",")):
+        try:
+            values.append(None if part == "none" and field.default is None else kind(part))
+        except ValueError:
+            raise UsageError(
+                name, part, f"a value of the kind {kind.__name__}, or several with commas"
+            ) from None
+    return values
+
+
+def with_plan_options(verb: Verb, options: dict[str, Any] | None = None) -> Verb:
     """Give a verb the shared options; it receives those the user set as its first argument, a dict."""
+    options = PLAN_OPTIONS if options is None else options
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[1:]
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in PLAN_OPTIONS.items()
+        for name, annotation in options.items()
     ]
     own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
 
     def wrapper(**values: Any) -> Any:
-        given = {name: values.pop(name) for name in PLAN_OPTIONS}
+        given = {name: values.pop(name) for name in options}
         return verb({name: value for name, value in given.items() if value is not None}, **values)
 
     wrapper.__signature__ = inspect.Signature(shared + own)  # type: ignore[attr-defined]
@@ -124,7 +110,7 @@ def with_plan_options(verb: Verb) -> Verb:
 
 def plan_fields(given: dict[str, Any]) -> dict[str, Any]:
     """Merge preset, config file and options into the fields of a Plan."""
-    from nbafl.plan import read_toml
+    from nbafl import plan_file
 
     given = dict(given)
     preset, config = given.pop("preset", None), given.pop("config", None)
@@ -132,24 +118,46 @@ def plan_fields(given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("preset", preset, "one of " + ", ".join(PRESETS))
     if "sizes" in given:
         given["sizes"] = read_sizes(given["sizes"])
-    chosen = {**(read_toml(config) if config else {}), **given}
-    start = PRESETS[preset] if preset is not None else {}
+    if "continues" in given:
+        return _going_on(given, preset, config)
+    content, defaults = plan_file.read(config) if config else ({}, {})
+    chosen = {**content, **given}
+    start = {**defaults, **(PRESETS[preset] if preset is not None else {})}
     if chosen.get("dataset", "mnist") != "mnist":
         start = {name: value for name, value in start.items() if name not in OF_MNIST}
+    if "sizes" in chosen:  # they say how many clients there are, and what each holds
+        start = {name: value for name, value in start.items() if name not in ("clients", "samples")}
     return {**start, **chosen}
+
+
+def _going_on(given: dict[str, Any], preset: str | None, config: str | None) -> dict[str, Any]:
+    """The plan of the run that is gone on with, with the options given."""
+    from nbafl.folders.earlier import going_on
+
+    for name, value in (("preset", preset), ("config", config), ("init", given.get("init"))):
+        if value is not None:
+            raise UsageError(
+                "continues", given["continues"], f"without --{name}: the run has a plan and a model"
+            )
+    return going_on(given.pop("continues"), **given)
 
 
 def plan_and_federation(given: dict[str, Any]) -> tuple[Plan, Federation]:
     """The plan the user described and the data it names."""
     from nbafl.plan import Plan
     from nbafl.run import federation_of
+    from nbafl.run.plan_data import found_dimension, public_facts
 
-    fields = plan_fields(given)
+    fields = settled_test(plan_fields(given))
     if fields.get("dataset", "mnist") == "mnist":
-        plan = Plan(**fields)
+        plan = Plan(**{**fields, **_of_mnist(fields)})
         return plan, federation_of(plan)
-    federation = federation_of(Plan(**{name: fields[name] for name in _DATA_FIELDS & fields.keys()}))
-    return Plan(**_with_found_sizes(fields, federation.sizes.tolist())), federation
+    described = Plan(**{name: fields[name] for name in _DATA_FIELDS & fields.keys()})
+    federation = federation_of(described)
+    fields = _with_found_sizes(fields, federation.units.tolist())
+    found = found_dimension(fields, lambda: _seen(described, federation))
+    raw = fields.get("features", "raw") == "raw"
+    return Plan(**{**public_facts(federation, raw), **fields, **found}), federation
 
 
 def plan_of(given: dict[str, Any]) -> Plan:
@@ -157,10 +165,33 @@ def plan_of(given: dict[str, Any]) -> Plan:
     from nbafl.plan import Plan
 
     fields = plan_fields(given)
-    return Plan(**fields) if fields.get("dataset", "mnist") == "mnist" else plan_and_federation(given)[0]
+    if fields.get("dataset", "mnist") == "mnist":
+        return Plan(**{**fields, **_of_mnist(fields)})
+    return plan_and_federation(given)[0]
 
 
-_DATA_FIELDS = {"dataset", "target", "test", "features", "feature_norm"}
+def _seen(plan: Plan, federation: Federation) -> tuple[tuple[int, ...], int]:
+    """Shape of a record as the model sees it, and number of outputs."""
+    from nbafl.run.plan_data import seen_by_the_model
+
+    return tuple(seen_by_the_model(plan, federation).shape), federation.outputs
+
+
+def _of_mnist(fields: dict[str, Any]) -> dict[str, int]:
+    """How many coordinates a model of the user's own has on MNIST, where the plan needs to know."""
+    from nbafl.plan import Plan
+    from nbafl.run import federation_of
+    from nbafl.run.plan_data import found_dimension
+
+    def one_client() -> tuple[tuple[int, ...], int]:
+        seen = {name: fields[name] for name in {"model", "features", "feature_norm"} & fields.keys()}
+        small = Plan(**seen, clients=1, samples=10)
+        return _seen(small, federation_of(small))
+
+    return found_dimension(fields, one_client)
+
+
+_DATA_FIELDS = {"dataset", "target", "test", "task", "ignore", "person", "features", "feature_norm"}
 
 
 def _with_found_sizes(fields: dict[str, Any], sizes: list[int]) -> dict[str, Any]:

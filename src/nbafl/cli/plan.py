@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,9 +17,9 @@ HELP = """Say how much noise a federation needs and what it guarantees, before a
 
 \b
 Examples:
-  nbafl plan   # the paper's setting, exact noise
-  nbafl plan --calibration paper   # the paper's own rule, and what it is really worth
-  nbafl plan --epsilon 1 --delta 1e-5 --sensitivity gradient --samples 1200
+  nbafl plan   # what `nbafl run` promises
+  nbafl plan --preset paper   # the paper's own rule, and what it is really worth
+  nbafl plan --epsilon 3 --adversary curious-server
   nbafl plan --bounds   # convergence bounds, best T and K
 """
 
@@ -37,14 +38,16 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     from nbafl.cli.tables import print_plan
+    from nbafl.durable import check_file, write_text
 
+    check_file("save", save)
+    if constants is not None and not Path(constants).is_file():
+        check_file("constants", constants)
     described = plan_of(given)
     summary = described.summary()
     if bounds or constants:
         summary |= _with_bounds(described, constants)
     if save:
-        from nbafl.durable import write_text
-
         write_text(save, described.to_toml())
     if as_json:
         print(json.dumps(summary, indent=2, allow_nan=False))

@@ -1,4 +1,4 @@
-"""`nbafl reproduce`: figures 2 to 11 of the paper, made again, with a computed verdict on every claim."""
+"""`nbafl reproduce`: figures 2 to 11 of the paper, reproduced, with a computed verdict on every claim."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nbafl.cli.progress import bar
+
 if TYPE_CHECKING:
     from nbafl.paper.reproduce import Reproduction
 
-HELP = """Make the paper's result figures (2 to 11) again and say which of its claims hold.
+HELP = """Reproduce the paper's result figures (2 to 11) and say which of its claims hold.
 
 Every figure is drawn twice: with the noise the paper prints, and with noise that keeps the claimed epsilon.
 
@@ -22,7 +24,7 @@ Examples:
   nbafl reproduce   # all ten figures; a second call only draws
   nbafl reproduce 10 11   # two figures; others made before stay on the page
   nbafl reproduce --jobs jobs.json   # to compute the trainings elsewhere
-  python -m nbafl.paper.data jobs.json results.json
+  python -m nbafl.paper.trainings jobs.json results.json
       # there: torch and numpy suffice
   nbafl reproduce --results results.json
 """
@@ -43,10 +45,13 @@ def reproduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as one JSON list.")] = False,
 ) -> None:
+    from nbafl.durable import check_file, check_folder
     from nbafl.paper import reproduce as paper
-    from nbafl.paper.data import write_trials
     from nbafl.paper.settings import Settings
+    from nbafl.paper.trainings import write_trials
 
+    check_folder("out", out)
+    check_file("jobs", jobs)
     chosen = tuple(sorted(set(figures))) if figures else paper.FIGURES
     if jobs is not None:
         trials = paper.recall(paper.runs_of(chosen, Settings(), seeds), out).missing()
@@ -63,11 +68,7 @@ def reproduce(
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
     """A bar over client rounds with the time left, on the error stream so that --json stays clean."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("training"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with bar() as progress:
         task = progress.add_task("training", total=total)
         yield lambda done: progress.advance(task, done)
 
@@ -86,8 +87,9 @@ def _print(made: Reproduction) -> None:
     console = Console()
     console.print(table)
     console.print(
-        "holds / fails: by a paired test over the seeds. artefact: it holds only because the noise was too small for the "
-        "epsilon it claims (against the eavesdropper, granting 2C/m)."
+        "holds / fails: by a paired test over the seeds. artefact: it holds only because the noise is too small for the "
+        "claimed epsilon (against the eavesdropper, granting 2C/m). undecided: too few seeds to tell "
+        f"({made.verdicts[0]['evidence']['seeds']} here)."
     )
     if made.kept:
         kept = ", ".join(str(number) for number in made.kept)

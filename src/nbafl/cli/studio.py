@@ -31,7 +31,7 @@ def studio(
     token: Annotated[
         str | None,
         typer.Option(
-            help="Secret that every request must know; or in NBAFL_STUDIO_TOKEN.",
+            help="Secret required of every request; or in NBAFL_STUDIO_TOKEN.",
             envvar="NBAFL_STUDIO_TOKEN",
             show_envvar=False,
         ),
@@ -50,6 +50,8 @@ def studio(
 ) -> None:
     if not 1 <= port <= 65535:
         raise UsageError("port", port, "between 1 and 65535")
+    if Path(runs).exists() and not Path(runs).is_dir():
+        raise UsageError("runs", runs, "a folder, there or to be made")
     from nbafl.studio.server import Studio, serve
 
     folder = Path(runs).resolve()
