@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tests.paper_setting import Plan
 from torch import nn
 
 import nbafl
@@ -27,7 +30,7 @@ def small_federation(seed: int = 0, classes: int = 3, sizes=(20, 30)) -> nbafl.F
 
 
 def small_plan(**fields) -> nbafl.Plan:
-    return nbafl.Plan(**{"sizes": (20, 30), "rounds": 4, "model": "softmax", "epsilon": 100, **fields})
+    return Plan(**{"sizes": (20, 30), "rounds": 4, "model": "softmax", "epsilon": 100, **fields})
 
 
 @pytest.fixture
@@ -39,6 +42,8 @@ def test_a_run_folder_holds_everything_the_contract_names(finished):
     names = {path.name for path in finished.path.iterdir()}
     assert names == {
         "plan.toml",
+        "facts.json",
+        "scores.json",
         "metrics.jsonl",
         "model.safetensors",
         "checkpoint",
@@ -134,7 +139,7 @@ def test_a_model_that_does_not_fit_the_data_is_one_sentence_and_writes_nothing(t
 def test_a_model_that_is_no_longer_finite_is_neither_kept_nor_vouched_for(tmp_path):
     numbers = np.random.default_rng(0)
     clients = [(1e20 * numbers.normal(size=(20, 3)), numbers.normal(size=20)) for _ in range(2)]
-    plan = nbafl.Plan(clients=2, samples=20, rounds=9, model="softmax", noise=False)
+    plan = Plan(clients=2, samples=20, rounds=9, model="softmax", noise=False)
     with pytest.raises(Refused, match=r"no longer finite after round \d"):
         nbafl.simulate(plan, nbafl.Federation.from_arrays(clients=clients), out=tmp_path / "run")
     run = Run.load(tmp_path / "run")
@@ -148,8 +153,9 @@ def test_a_model_that_is_no_longer_finite_is_neither_kept_nor_vouched_for(tmp_pa
 def test_a_loss_too_large_for_a_float_is_null_and_never_an_older_one(tmp_path):
     x = np.full((20, 2), 3e38, dtype=np.float32)
     y = np.zeros(20, dtype=np.float32)
-    federation = nbafl.Federation.from_arrays(clients=[(x[:10], y[:10]), (x[10:], y[10:])], test=(x * 0, y))
-    plan = nbafl.Plan(clients=2, samples=10, rounds=1, model="softmax", epsilon=0.1, lr=1e-38, local_steps=1)
+    clients = [(x[:10], y[:10]), (x[10:], y[10:])]
+    federation = nbafl.Federation.from_arrays(clients=clients, test=(x * 0, y), task="regression")
+    plan = Plan(clients=2, samples=10, rounds=1, model="softmax", epsilon=0.1, lr=1e-38, local_steps=1)
     run = nbafl.simulate(plan, federation, out=tmp_path / "run")
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1], parse_constant=pytest.fail)["train_loss"] is None
@@ -163,7 +169,7 @@ def test_a_regression_has_losses_but_no_accuracy(tmp_path):
     y = (x @ np.array([1.0, -2.0, 0.5])).astype(np.float32)
     federation = nbafl.Federation.from_arrays(clients=[(x[:20], y[:20]), (x[20:], y[20:])])
     run = nbafl.simulate(
-        nbafl.Plan(clients=2, samples=20, rounds=30, model="softmax", noise=False),
+        Plan(clients=2, samples=20, rounds=30, model="softmax", noise=False),
         federation,
         out=tmp_path / "run",
     )
@@ -175,7 +181,8 @@ def test_a_regression_has_losses_but_no_accuracy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "named"), [({"sizes": (20, 31)}, "samples"), ({"sizes": (20, 30, 10)}, "clients")]
+    ("fields", "named"),
+    [({"sizes": (20, 31)}, "samples"), ({"sizes": (20, 30, 10)}, "one number per client")],
 )
 def test_a_plan_for_other_data_is_refused_and_writes_nothing(tmp_path, fields, named):
     with pytest.raises(UsageError, match=named):
@@ -225,3 +232,36 @@ def test_a_damaged_run_folder_is_one_sentence(finished, damage):
         nbafl.simulate(small_plan(), small_federation(), out=finished.path, resume=True)
     assert isinstance(refusal.value, DataError)
     assert "\n" not in str(refusal.value)
+
+
+FIRST_RELEASE = Path(__file__).parent / "fixtures" / "first_release_run"
+"""A run of 0.1.0 (commit d07fa30), stopped after 2 of 4 rounds; digest.txt is what it called its plan."""
+
+
+def test_a_run_of_the_first_release_is_recognised_and_goes_on(tmp_path):
+    folder = shutil.copytree(FIRST_RELEASE, tmp_path / "run")
+    x = np.linspace(-1, 1, 60, dtype=np.float32).reshape(3, 10, 2)
+    y = (x.sum(2) > 0).astype(np.int64)
+    federation = nbafl.Federation.from_arrays(clients=list(zip(x, y, strict=True)))
+    plan = Run.load(folder).plan
+    assert plan.legacy_digest() == (FIRST_RELEASE / "digest.txt").read_text().strip()
+    assert plan.legacy_digest() != plan.digest()
+    run = nbafl.simulate(plan, federation, out=folder, resume=True)
+    assert [line["round"] for line in run.metrics] == [1, 2, 3, 4]
+
+
+def test_how_a_run_is_computed_may_change_when_it_goes_on(tmp_path):
+    def stop(metrics) -> None:
+        if metrics.round == 2:
+            raise KeyboardInterrupt
+
+    begun = small_plan(engine="plain", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        nbafl.simulate(begun, small_federation(), out=tmp_path / "run", on_round=stop)
+    later = small_plan(engine="dual", device="auto", eval_every=2)
+    assert later.digest() == begun.digest()
+    assert later != begun
+    run = nbafl.simulate(later, small_federation(), out=tmp_path / "run", resume=True)
+    assert [line["round"] for line in run.metrics] == [1, 2, 3, 4]
+    with pytest.raises(Refused, match="other data or another model"):
+        nbafl.simulate(small_plan(epsilon=101), small_federation(), out=tmp_path / "run", resume=True)

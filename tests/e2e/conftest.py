@@ -1,4 +1,5 @@
-"""Fixtures of the browser tests: a Chromium, a studio with a few things in its folder, one with nothing in it.
+"""Fixtures of the federation tests: a nursery that starts processes quickly; and of the browser tests: a Chromium, a studio
+with a few things in its folder, one with nothing in it.
 
 They end with each file of tests: Playwright's event loop keeps other tests from running one, and an idle studio costs.
 
@@ -15,11 +16,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federation_processes import Nursery
 from studio_browser import CHROMIUM, PATIENCE, WIDE, Server, Watch, end, serve
+from tests.paper_setting import OPTIONS
 
 from nbafl.cli import run_command
 
 SMALL_RUN = "--clients 4 --samples 25 --rounds 12 --model softmax --seed 3"
+
+
+@pytest.fixture(scope="session")
+def mother(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """The process that has imported everything; all federation tests fork theirs from it."""
+    made = Nursery(tmp_path_factory.mktemp("processes"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def nursery(mother: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
+    """Processes of one test, ended with it."""
+    monkeypatch.setenv("NBAFL_ANCHORS", str(tmp_path / "anchors"))
+    mother.folder = tmp_path
+    yield mother
+    mother.end_all()
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +97,7 @@ def bare_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def finished(server: Server) -> Path:
     """A finished run of 12 rounds in the studio's folder, made by the real thing."""
     folder = server.runs / "finished-before"
-    assert run_command(["run", *SMALL_RUN.split(), "--epsilon", "100", "--out", str(folder)]) == 0
+    assert run_command(["run", *OPTIONS, *SMALL_RUN.split(), "--epsilon", "100", "--out", str(folder)]) == 0
     return folder
 
 
@@ -85,7 +105,7 @@ def finished(server: Server) -> Path:
 def other_finished(server: Server) -> Path:
     """A second one, with another promise."""
     folder = server.runs / "finished-later"
-    assert run_command(["run", *SMALL_RUN.split(), "--epsilon", "300", "--out", str(folder)]) == 0
+    assert run_command(["run", *OPTIONS, *SMALL_RUN.split(), "--epsilon", "300", "--out", str(folder)]) == 0
     return folder
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,11 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nbafl.cli import run_command
+import find_browser
+from tests.paper_setting import Plan
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from nbafl.cli import run_command
+from nbafl.studio.draft import Draft
+
+PAPER = Draft.from_plan(Plan()).query()
+"""The paper's setting with exact noise, as a link to the Plan page says it."""
+CHROMIUM = find_browser.find()
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-PATIENCE = 120_000
+PATIENCE = int(os.environ.get("NBAFL_PATIENCE", 120_000))
 """Milliseconds a page may take for what it will do; only a busy machine comes near."""
 
 

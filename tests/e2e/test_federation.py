@@ -6,37 +6,29 @@ import dataclasses
 import math
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from federation_processes import Federation, Nursery, is_listening, wait_for
+from tests.paper_setting import Plan
 
 from nbafl.data.federation import Federation as Data
+from nbafl.flower import frames
+from nbafl.flower.certificates import make_certificates
 from nbafl.flower.home import prepare
-from nbafl.flower.keys import make_certificates, make_client_key
-from nbafl.flower.link import Link
+from nbafl.flower.hub import Hub
+from nbafl.flower.keys import make_client_key
+from nbafl.flower.postbox import Desk
 from nbafl.flower.server import Server
-from nbafl.plan import Plan
 from nbafl.run import Run
 from nbafl.simulation.models import build
 from nbafl.simulation.simulator import Simulator
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def nursery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nursery]:
-    monkeypatch.setenv("NBAFL_ANCHORS", str(tmp_path / "anchors"))
-    made = Nursery(tmp_path)
-    yield made
-    made.close()
 
 
 def simulated_losses(plan: Plan, count: int) -> np.ndarray:
@@ -53,33 +45,18 @@ def simulated_losses(plan: Plan, count: int) -> np.ndarray:
 
 
 def test_four_clients_learn_what_the_simulation_learns_and_intruders_stay_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, nursery: Nursery
 ) -> None:
-    monkeypatch.setenv("NBAFL_ANCHORS", str(tmp_path / "anchors"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     federation = Federation(tmp_path, 4, "--rounds", 5, "--samples", 300, "--epsilon", 50)
-    started: list[subprocess.Popen[str]] = []
-
-    def nbafl(*arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", "from nbafl.cli import main; main()", *map(str, arguments)]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        return started[-1]
-
-    try:
-        server = nbafl(*federation.serve("--wait", 600))
-        wait_for(lambda: is_listening(federation.port) or server.poll() is not None, "the server")
-        refuse_intruders(federation, tmp_path, nbafl)
-        clients = [nbafl(*federation.join(client)) for client in range(4)]
-        wait_for(lambda: federation.metrics, "the first round")
-        # kill -9 of serve or join can leave nothing behind: neither has a child process.
-        assert not any(children(process.pid) for process in (server, *clients))
-        for process in (server, *clients):
-            output, _ = process.communicate(timeout=600)
-            assert process.returncode == 0, output
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    server = nursery.start("serve", *federation.serve("--wait", 600))
+    wait_for(lambda: is_listening(federation.port) or server.code is not None, "the server")
+    refuse_intruders(federation, tmp_path, nursery)
+    clients = [nursery.start(f"join-{client}", *federation.join(client)) for client in range(4)]
+    wait_for(lambda: federation.metrics, "the first round")
+    # kill -9 of serve or join can leave nothing behind: neither has a child process.
+    assert not any(children(process.pid) for process in (server, *clients))
+    for process in (server, *clients):
+        assert process.finish() == 0, process.output
     check_run(federation)
     for client in range(4):
         assert federation.ledger(client).spent().releases == 5
@@ -91,21 +68,23 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in text.split()]
 
 
-def refuse_intruders(federation: Federation, folder: Path, nbafl: object) -> None:
+def refuse_intruders(federation: Federation, folder: Path, nursery: Nursery) -> None:
     """A key nobody registered, a server of another authority, and a connection without TLS."""
     make_client_key("stranger", folder)
     other = make_certificates(["127.0.0.1"], folder / "other")
     unregistered = [*federation.join(0, "--state", folder / "x")]
     unregistered[unregistered.index("--key") + 1] = folder / "stranger"
     wrong = [*federation.join(1, "--state", folder / "y"), "--certificate", other.authority]
-    intruders = [nbafl(*unregistered), nbafl(*wrong)]  # type: ignore[operator]
-    complaints = ["its key is not registered there", "does not prove to be this federation's"]
-    for process, complaint in zip(intruders, complaints, strict=True):
-        output, _ = process.communicate(timeout=600)
-        assert complaint in output
-        assert process.returncode == 1
+    intruders = [nursery.start("unregistered", *unregistered), nursery.start("wrong", *wrong)]
+    complaints = [
+        ("does not name the key of this client", 2),
+        ("cannot prove that it belongs to this federation", 1),
+    ]
+    for process, (complaint, code) in zip(intruders, complaints, strict=True):
+        assert process.finish() == code, process.output
+        assert complaint in process.output
     with pytest.raises(httpx.TransportError):
-        httpx.post(f"http://127.0.0.1:{federation.port}/v1/fleet/activate-node", content=b"")
+        httpx.post(f"http://127.0.0.1:{federation.port}/v1/next", content=b"")
 
 
 def check_run(federation: Federation) -> None:
@@ -154,18 +133,17 @@ def test_a_server_killed_in_the_middle_of_a_round_goes_on_where_it_was(
 class Witness:
     """Looks at every upload in the moment it arrives: is it on the sender's ledger already?"""
 
-    def __init__(self, server: Server, link: Link, ledger: Path, victim: int) -> None:
+    def __init__(self, server: Server, hub: Hub, ledger: Path, victim: int) -> None:
         self.ledger, self.seen, self.unrecorded = ledger, 0, 0
-        self.node = next(node for node, number in link.nodes.items() if number == victim)
-        state = link.grid.state
-        announce, self.server = state.store_message_and_object_tree, server
+        self.server, self.node = server, next(node for node, number in hub.nodes.items() if number == victim)
+        keep = hub.postbox.answer
 
-        def watched(message, tree, session):  # type: ignore[no-untyped-def]
-            if message.metadata.src_node_id == self.node and not message.has_error():
+        def watched(desk: Desk, name: str, block: bytes) -> bool:
+            if desk.node == self.node and not frames.decode(block).has_error():
                 self.look()
-            return announce(message, tree, session)
+            return keep(desk, name, block)
 
-        state.store_message_and_object_tree = watched
+        hub.postbox.answer = watched  # type: ignore[method-assign]
 
     def look(self) -> None:
         self.seen += 1
@@ -182,10 +160,10 @@ def test_a_client_killed_at_twenty_random_instants_never_sends_what_it_did_not_r
     federation = Federation(tmp_path, 2, *options)
     home, chance = prepare(federation.home, None, []), random.Random(20)
     model = build("softmax", (1, 28, 28), 10, 0)
-    with Link("127.0.0.1", federation.port, home.certificates, home.client_keys(), 2**22) as link:
-        server = Server(home.plan, model, link, wait=600, min_answers=1)
+    with Hub("127.0.0.1", federation.port, home.certificates, home.roster().connection_keys, 2**22) as hub:
+        server = Server(home.plan, model, hub, wait=600, min_answers=1)
         victim_ledger = tmp_path / "state-0" / "ledger.sqlite"
-        witness = Witness(server, link, victim_ledger, victim=0)
+        witness = Witness(server, hub, victim_ledger, victim=0)
         stop, answered = threading.Event(), 0
 
         def rounds() -> None:
@@ -260,7 +238,7 @@ def hospital(path: Path, seed: int) -> Path:
 
 
 def check_top_up(federation: Federation) -> None:
-    """With 2 of 3 equal clients Delta_D grows by 3/2, and so must all noise in the average (MATH section 3)."""
+    """With 2 of 3 equal clients Delta_D grows by 3/2, and so must all noise in the average (math.md (7.2))."""
     noise = Plan.from_toml(federation.home / "plan.toml").noise_scales()
     sigma = float(noise.sigma_uplink[0])
     needed = (3 / 2) ** 2 * (sigma**2 / 3 + noise.sigma_downlink**2) - sigma**2 / 2

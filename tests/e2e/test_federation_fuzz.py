@@ -17,21 +17,18 @@ import numpy as np
 import pytest
 from federation_processes import free_port
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
-from flwr.proto.message_pb2 import PushObjectRequest
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from hostile.client import HostileClient
+from tests.paper_setting import Plan
 from torch import nn
 
-from nbafl.flower import keys, node, wire
+from nbafl.flower import frames, keys, postbox, wire
+from nbafl.flower.certificates import make_certificates
 from nbafl.flower.client import Client, parameters
-from nbafl.flower.link import Link
+from nbafl.flower.hub import Hub
 from nbafl.flower.node import Connection, stay
 from nbafl.flower.release import Releaser
 from nbafl.flower.server import Server
 from nbafl.flower.wire import Instruction
-from nbafl.plan import Plan
 from nbafl.privacy.ledger import Ledger, Limits
 from nbafl.privacy.noise import SecureGaussian
 
@@ -43,7 +40,7 @@ PLAN = Plan(
     rounds=ROUNDS,
     sensitivity="client",
     clip=0.5,
-    epsilon=5000,
+    epsilon=50,
     delta=1e-2,
     adversary="curious-server",
     model="softmax",
@@ -182,68 +179,53 @@ def content(arrays: Arrays, config: dict) -> RecordDict:
     return RecordDict({"arrays": record, "nbafl": ConfigRecord(config)})
 
 
-class Intruder(Connection):
+class Intruder(HostileClient):
     """A registered client that sends what it should not."""
 
     def attack(
-        self, sent: Callable[[], dict[int, Instruction]], chance: random.Random, incomplete: bool
-    ) -> bool:
-        """Answer the next message wrongly; False while there is none."""
-        pulled = self._client.PullMessages(PullMessagesRequest(node=self._node))
-        if not pulled.messages_list:
-            return False
-        asked = sent()[self._node.node_id]
-        received = message_from_proto(pulled.messages_list[0])
+        self, sent: Callable[[], dict[int, Instruction]], node: int, chance: random.Random, incomplete: bool
+    ) -> None:
+        """Answer the next question wrongly."""
+        while (found := self.receive()) is None:
+            continue
+        name, received = found
+        asked = sent()[node]
         config = {wire.PLAN: asked.plan, wire.ROUND: asked.round, wire.TICKET: asked.ticket}
         arrays = {name: value.copy() for name, value in parameters(model()).items()}
         if incomplete:
-            self.announce(Message(content(arrays, config), reply_to=received), chance)
-        else:
-            self.send(Message(chance.choice(KINDS)(arrays, config, chance), reply_to=received))
-        return True
-
-    def announce(self, reply: Message, chance: random.Random) -> None:
-        """A reply some of whose parts never come, or come as other bytes, or are no protobuf at all."""
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        header = message_to_proto(remove_content_from_message(reply))
-        request = PushMessagesRequest(
-            node=self._node, messages_list=[header], message_object_trees=[get_object_tree(reply)]
-        )
-        announced = self._client.PushMessages(request)
-        parts = get_all_nested_objects(reply)
-        for part in list(announced.objects_to_push)[: chance.randrange(3)]:
-            bytes_sent = chance.choice([chance.randbytes(50), parts[part].deflate()[:-1], b""])
-            made = PushObjectRequest(
-                node=self._node,
-                run_id=reply.metadata.run_id,
-                object_id=part,
-                object_content=bytes_sent,
-                session_id=announced.session_id,
+            self.post(
+                name, garbled(frames.encode(Message(content(arrays, config), reply_to=received)), chance)
             )
-            try:
-                self._client.PushObject(made)
-            except httpx.HTTPStatusError:
-                continue
+        else:
+            self.send(name, Message(chance.choice(KINDS)(arrays, config, chance), reply_to=received))
+
+
+def garbled(block: bytes, chance: random.Random) -> bytes:
+    """A reply that ends too early, or goes on, or is no message at all."""
+    cut = chance.randrange(len(block))
+    flipped = bytearray(block)
+    flipped[chance.randrange(4)] ^= 1 << chance.randrange(8)
+    return chance.choice([block[:cut], block + b"x", chance.randbytes(50), b"", bytes(flipped)])
 
 
 class Gathering:
-    """A server with its link, two honest clients in threads, and connections for the others."""
+    """A server with its hub, two honest clients in threads, and connections for the others."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        certificates = keys.make_certificates(["127.0.0.1"], folder / "tls")
+        certificates = make_certificates(["127.0.0.1"], folder / "tls")
         private = [keys.make_client_key(f"{n:02}", folder)[0] for n in range(PLAN.clients)]
         public = [keys.read_public_key(f"{path}.pub") for path in private]
         port = free_port()
-        self.link = Link("127.0.0.1", port, certificates, public, 2**20)
-        self.server = Server(PLAN, model(), self.link, wait=600, min_answers=HONEST, timeout=600)
+        self.hub = Hub("127.0.0.1", port, certificates, public, 2**20)
+        self.server = Server(PLAN, model(), self.hub, wait=600, min_answers=HONEST, timeout=600)
         self.server.strategy.grace = 0.0
         self.address, self.certificates, self.private = f"127.0.0.1:{port}", certificates, private
 
     def connect(self, kind: type[Line], client: int) -> Line:
         key = keys.read_private_key(self.private[client])
-        line = kind(self.address, self.certificates.authority, key, self.folder / f"node-{client}")
-        line._client._client.timeout = httpx.Timeout(600)
+        line = kind(self.address, self.certificates.authority, key, 2**20)
+        line._client.timeout = httpx.Timeout(600)
         return line
 
     def honest(self, client: int) -> threading.Thread:
@@ -259,13 +241,15 @@ class Gathering:
 @pytest.fixture
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     """The models of two runs can only be compared without noise."""
-    monkeypatch.setattr(SecureGaussian, "add", lambda _, vector, *__: np.array(vector, dtype=np.float64))
+    monkeypatch.setattr(
+        SecureGaussian, "add", lambda _, vector, *__, **___: np.array(vector, dtype=np.float64)
+    )
 
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """All parties share one interpreter here: nobody counts as gone because a busy machine delayed its heartbeat."""
-    monkeypatch.setattr(node, "HEARTBEAT", 1200.0)
+    monkeypatch.setattr(postbox, "SILENCE", 1200.0)
 
 
 @pytest.fixture
@@ -287,9 +271,9 @@ def test_a_thousand_malformed_uploads_change_nothing(tmp_path: Path) -> None:
     assert attacks == MALICIOUS * ROUNDS == 1000
     assert rejected == attacks
     quiet = Gathering(tmp_path / "quiet")
-    with quiet.link:
+    with quiet.hub:
         threads = [quiet.honest(client) for client in range(HONEST)]
-        while len(list(quiet.link.grid.get_node_ids())) < HONEST:
+        while len(list(quiet.hub.exchange.get_node_ids())) < HONEST:
             time.sleep(0.05)
         quiet.server.strategy.wait = 0.5
         for _ in range(ROUNDS):
@@ -302,32 +286,37 @@ def test_a_thousand_malformed_uploads_change_nothing(tmp_path: Path) -> None:
 
 
 def run_under_attack(gathering: Gathering) -> tuple[int, int]:
-    """(attacks made, attacks rejected) over all rounds; in the last one the replies never become whole."""
-    chance, attacks, rejected, server = random.Random(1000), 0, 0, gathering.server
-    with gathering.link, ExitStack() as stack, ThreadPoolExecutor(1) as worker:
+    """(attacks made, attacks rejected) over all rounds; in the last one the replies are no messages."""
+    attacks, rejected, server = 0, 0, gathering.server
+    with gathering.hub, ExitStack() as stack, ThreadPoolExecutor(MALICIOUS + 1) as worker:
         threads = [gathering.honest(client) for client in range(HONEST)]
         intruders = [gathering.connect(Intruder, HONEST + number) for number in range(MALICIOUS)]
         for intruder in intruders:
             stack.enter_context(intruder.activated())
         for number in range(1, ROUNDS + 1):
-            stepping, waiting = worker.submit(server.step), list(intruders)
-            while waiting and not stepping.done():
-                waiting = [
-                    intruder
-                    for intruder in waiting
-                    if not intruder.attack(lambda: server.strategy._sent, chance, number == ROUNDS)
-                ]
-            if number == ROUNDS:
-                stack.close()  # they hang up: nobody has to wait for what they announced
+            stepping = worker.submit(server.step)
+            attacking = [
+                worker.submit(
+                    intruder.attack,
+                    lambda: server.strategy._sent,
+                    node,
+                    random.Random(1000 * number + node),
+                    number == ROUNDS,
+                )
+                for node, intruder in enumerate(intruders, HONEST + 1)
+            ]
+            for attack in attacking:
+                attack.result(600)
             stepping.result(600)
             happened = server.strategy.last
             assert happened is not None
             assert happened.answered == list(range(HONEST))
-            attacks += MALICIOUS - len(waiting)
+            attacks += len(attacking)
             rejected += len(happened.missing)
             # A refusal in the client's own words would mean that it was believed to have said no.
             assert not server.strategy.gone
-        gathering.server.say_goodbye("finished", patience=1)
+        stack.close()
+        gathering.server.say_goodbye("finished")
         for thread in threads:
             thread.join(600)
     return attacks, rejected

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+from tests.paper_setting import OPTIONS
 
 from nbafl.cli import run_command
 
 pytestmark = pytest.mark.e2e
 
 SEEDS = (0, 1, 2)
-# MATH.md section 5: training loss of the broadcast model, mean of 3 seeds, paper calibration, mu = 0.
+# math.md, section 13: training loss of the broadcast model, mean of 3 seeds, paper calibration, mu = 0.
 LOSS_BY_EPSILON = {50: 0.863, 60: 0.759, 100: 0.605, None: 0.520}
 LOSS_BY_CLIENTS = {50: 0.759, 60: 0.689, 80: 0.616, 100: 0.584}
 
@@ -31,7 +32,7 @@ def nbafl(*arguments: object) -> list[str]:
 
 def trained(capsys, tmp_path, *arguments: object) -> dict:
     out = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
-    code = run_command(["run", "--json", "--out", str(out), *map(str, arguments)])
+    code = run_command(["run", "--json", "--out", str(out), *OPTIONS, *map(str, arguments)])
     assert code == 0
     return json.loads(capsys.readouterr().out)
 
@@ -78,7 +79,19 @@ def test_a_run_says_what_it_guarantees(capsys, tmp_path):
     assert "https://" not in report
 
 
-SLOW = ("--rounds", 25, "--local-steps", 40, "--per-round", 30, "--server-momentum", 0.5, "--seed", 3)
+SLOW = (
+    *OPTIONS,
+    "--rounds",
+    25,
+    "--local-steps",
+    40,
+    "--per-round",
+    30,
+    "--server-momentum",
+    0.5,
+    "--seed",
+    3,
+)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +153,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path, uninterrupted):
 def test_a_full_disk_is_one_sentence_and_keeps_what_was_there(tmp_path):
     out = tmp_path / "run"
     process = subprocess.run(
-        nbafl("run", "--out", out, "--rounds", 2),
+        nbafl("run", "--out", out, *OPTIONS, "--rounds", 2),
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
@@ -178,6 +191,7 @@ def test_a_users_own_model(tmp_path):
     command = nbafl(
         "run",
         "--json",
+        *OPTIONS,
         "--model",
         "my_models:tiny",
         "--no-noise",

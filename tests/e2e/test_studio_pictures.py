@@ -1,4 +1,4 @@
-"""Every page of the studio, wide and narrow, as a picture.
+"""Every page of the studio as a picture: wide and narrow; with NBAFL_SCREENSHOTS also in between, and all of them dark.
 
 With NBAFL_SCREENSHOTS=DIR the pictures are written there; docs/images is made that way, with NBAFL_SHOWCASE naming a
 folder (holding runs/) that is worth looking at.
@@ -33,17 +33,25 @@ def showcase(request: pytest.FixtureRequest) -> Iterator[Server]:
     end(started)
 
 
-@pytest.mark.parametrize("name", ["plan", "runs", "figures"])
-@pytest.mark.parametrize(("size", "viewport"), [("wide", WIDE), ("narrow", NARROW)])
+SIZES = {"wide": WIDE, "narrow": NARROW}
+THEMES = ["light"]
+if "NBAFL_SCREENSHOTS" in os.environ:
+    SIZES, THEMES = {**SIZES, "middle": {"width": 900, "height": 1000}}, ["light", "dark"]
+
+
+@pytest.mark.parametrize("name", ["plan", "runs", "run", "figures"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", THEMES)
 def test_every_page_is_pictured_and_fits_its_screen(
-    page, showcase: Server, tmp_path: Path, name: str, size: str, viewport: dict
+    page, showcase: Server, tmp_path: Path, name: str, size: str, theme: str
 ) -> None:
-    page.set_viewport_size(viewport)
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size(SIZES[size])
     if name == "plan":
         plan_page(page, showcase)
         page.locator("[data-outlook-summary]", has_text="best T").wait_for()
     else:
-        open_page(page, showcase, f"/{name}")
+        open_page(page, showcase, "/figures" if name == "figures" else "/runs")
         page.locator(".card:visible, .runs").first.wait_for()
     if name == "runs":
         for row in page.locator("tbody tr", has_text="finished").all()[:3]:
@@ -51,8 +59,12 @@ def test_every_page_is_pictured_and_fits_its_screen(
         page.locator("[data-chart]").first.wait_for()
         page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
         page.mouse.move(0, 0)
+    if name == "run":
+        page.locator("tbody tr", has_text="finished").first.click()
+        page.locator("[data-chart]").first.wait_for()
     page.wait_for_function(PAINTED)
-    page.wait_for_timeout(500)  # the last ripple fades; only the picture's looks depend on it
+    if "NBAFL_SCREENSHOTS" in os.environ:
+        page.wait_for_timeout(500)  # the last ripple fades; only the picture's looks depend on it
     folder = Path(os.environ.get("NBAFL_SCREENSHOTS", tmp_path))
-    page.screenshot(path=folder / f"studio-{name}-{size}.png")
+    page.screenshot(path=folder / f"studio-{name}-{size}{'-dark' if theme == 'dark' else ''}.png")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")

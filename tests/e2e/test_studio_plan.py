@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from studio_browser import (
+    PAPER,
     PATIENCE,
     Server,
     check_against_command_line,
@@ -19,16 +20,31 @@ from studio_browser import (
     type_text,
     wait_for_command,
 )
+from tests.paper_setting import Plan
 
-import nbafl
-from nbafl.studio.outlook import default_source
+from nbafl.studio.predictions import known_sources
 from nbafl.theory.planning import plan_bounds
 
 pytestmark = pytest.mark.e2e
 
 
-def test_moving_sliders_gives_the_numbers_of_the_command_line(page, server: Server) -> None:
+def test_the_page_opens_on_a_guarantee_that_holds(page, server: Server) -> None:
     plan_page(page, server)
+    told = check_against_command_line(page)
+    assert command(page) == ["nbafl", "run"]
+    assert (told["claimed"]["epsilon"], told["claimed"]["delta"], told["conditional"]) == (1, 1e-5, False)
+    assert epsilons(page)["plan:eavesdropper"] == pytest.approx(1, rel=1e-6)
+    assert page.locator(".head .badge", has_text="not kept").count() == 0
+    for name, text in (("sensitivity", "Gradient"), ("calibration", "Exact")):
+        assert text in page.locator(f"[data-choice={name}]").inner_text()
+    assert page.locator("[data-field=rounds]").input_value() == "190"
+    page.locator("[data-outlook-summary]", has_text="best T").wait_for()
+    assert "a pilot of the default plan" in page.locator("[data-outlook]").inner_text()
+    assert page.locator("[data-action=measure]").is_hidden()
+
+
+def test_moving_sliders_gives_the_numbers_of_the_command_line(page, server: Server) -> None:
+    plan_page(page, server, PAPER)
     first = check_against_command_line(page)
     slide(page, "epsilon", "ArrowLeft", 12, until="--epsilon 13")
     slide(page, "rounds", "ArrowRight", 3, until="--rounds 35")
@@ -39,18 +55,19 @@ def test_moving_sliders_gives_the_numbers_of_the_command_line(page, server: Serv
 
 
 def test_choosing_another_model_brings_what_it_needs(page, server: Server) -> None:
-    plan_page(page, server)
+    plan_page(page, server, PAPER)
     choose(page, "sensitivity", "Proximal")
     page.get_by_text("model to softmax").wait_for()
-    wait_for_command(page, "--sensitivity proximal", "--model softmax")
+    wait_for_command(page, "--sensitivity proximal", "--feature-norm 1.5")
     assert check_against_command_line(page)["conditional"] is False
     assert page.locator("[data-slider=clip]").is_visible()
     choose(page, "sensitivity", "Gradient")
     page.locator("[data-slider=record_clip]").wait_for()
     choose(page, "adversary", "Colluders")
+    wait_for_command(page, "--adversary colluders:1")
     type_text(page, "colluders", "3")
-    page.locator('[data-epsilon="plan:colluders:3"]').wait_for()
-    wait_for_command(page, "--sensitivity gradient", "--adversary colluders:3")
+    page.locator('[data-epsilon="plan:colluders_3"]').wait_for()
+    wait_for_command(page, "--adversary colluders:3")
     assert check_against_command_line(page)["claimed"]["adversary"] == "colluders:3"
 
 
@@ -73,7 +90,7 @@ NONSENSE = (
 
 
 def test_nonsense_is_answered_with_a_sentence(page, server: Server) -> None:
-    plan_page(page, server)
+    plan_page(page, server, PAPER)
     before = epsilons(page)
     for name, text, sentence in NONSENSE:
         kept = page.locator(f"[data-field={name}]").input_value()
@@ -90,8 +107,8 @@ def test_nonsense_is_answered_with_a_sentence(page, server: Server) -> None:
 
 
 def test_a_link_and_a_reload_bring_the_same_plan_back(page, server: Server) -> None:
-    plan_page(page, server, "epsilon=3&delta=1e-5&partition=shards:2")
-    assert "Also set: partition = shards:2" in page.locator("body").inner_text()
+    plan_page(page, server, f"{PAPER}&epsilon=3&delta=1e-5&partition=shards:2")
+    assert page.locator("[data-field=partition]").input_value() == "shards:2"
     slide(page, "samples", "ArrowRight", 4, until="--samples 150")
     page.wait_for_function("() => location.search.includes('samples=150')")
     shown, words = epsilons(page), command(page)
@@ -125,9 +142,9 @@ CURVE = """over => {
 
 
 def test_the_look_ahead_marks_the_best_t_and_k(page, server: Server) -> None:
-    plan_page(page, server, "epsilon=60")
+    plan_page(page, server, f"{PAPER}&epsilon=60")
     page.locator("[data-outlook-summary]", has_text="best T").wait_for()
-    told = plan_bounds(nbafl.Plan(epsilon=60), default_source(None).knowledge)
+    told = plan_bounds(Plan(epsilon=60), known_sources(None)[1].knowledge)
     for over in ("rounds", "per_round"):
         line, best = page.wait_for_function(CURVE, arg=over).json_value()
         swept = told["curves"][over]["empirical"]
@@ -140,7 +157,7 @@ def test_the_look_ahead_marks_the_best_t_and_k(page, server: Server) -> None:
 
 
 def test_a_pilot_can_be_measured_for_the_plan(page, server: Server) -> None:
-    plan_page(page, server, "clients=3&samples=20&model=softmax&mu=1&local_steps=1")
+    plan_page(page, server, f"{PAPER}&clients=3&samples=20&model=softmax&mu=1&local_steps=1")
     page.locator("[data-outlook]", has_text="differs from that pilot in clients").wait_for()
     page.locator("[data-action=measure]").click()
     page.locator("[data-outlook]", has_text="this plan’s own training").wait_for()
@@ -167,7 +184,7 @@ LATENCY = """([name, patience]) => new Promise((resolve, reject) => {
 
 
 def test_how_long_a_slider_move_takes_is_reported(page, server: Server, record_property) -> None:
-    for query, label in (("", "all clients"), ("per_round=20", "K of N")):
+    for query, label in ((PAPER, "all clients"), (f"{PAPER}&per_round=20", "K of N")):
         plan_page(page, server, query)
         times = []
         for name in ("epsilon", "rounds", "clients", "samples", "clip") * 2:

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from studio_browser import Server, end, nbafl, open_page, plan_page, serve, type_text
+from studio_browser import PAPER, Server, end, nbafl, open_page, plan_page, serve, type_text
+from tests.paper_setting import OPTIONS
 
 from nbafl.cli import run_command
 
 pytestmark = pytest.mark.e2e
 
-SMALL = "clients=4&samples=25&rounds=12&model=softmax&epsilon=300"
+SMALL = f"{PAPER}&clients=4&samples=25&rounds=12&model=softmax&epsilon=300"
 POINTS = "(document.querySelector('[data-chart=\"0\"]')?.data ?? []).map(t => t.x.length)"
 
 
@@ -86,7 +87,18 @@ def test_a_run_in_a_terminal_shows_up_and_can_be_compared(page, server: Server, 
     open_page(page, server, f"/runs?run={other_finished.name}")
     _wait_for_points(page, "n.length === 1 && n[0] === 12")
     words = nbafl(
-        "run", "--clients", 4, "--samples", 25, "--rounds", 9, "--model", "softmax", "--epsilon", 100
+        "run",
+        *OPTIONS,
+        "--clients",
+        4,
+        "--samples",
+        25,
+        "--rounds",
+        9,
+        "--model",
+        "softmax",
+        "--epsilon",
+        100,
     )
     subprocess.run([*words, "--out", server.runs / "in-a-terminal"], capture_output=True, check=True)
     row = page.locator("tr", has_text="in-a-terminal")
@@ -96,7 +108,7 @@ def test_a_run_in_a_terminal_shows_up_and_can_be_compared(page, server: Server, 
     table = page.locator("table.compare").inner_text()
     assert other_finished.name in table
     assert "in-a-terminal" in table
-    assert "ε 100 at δ 0.01, eavesdropper, exact, if 2C/m holds" in table
+    assert "ε 100 at δ 0.01, eavesdropper, per record (replace), exact, if 2C/m holds" in table
     assert re.search(r"seed\s+3\s+0", table)
     page.wait_for_url(f"**/runs?run={other_finished.name}&run=in-a-terminal")
 
