@@ -68,7 +68,7 @@ def where(rounds: int = 200) -> None:
     for _ in range(5):
         run.step()
     if DEVICE == "cuda":
-        graph = next(iter(run.engine.recordings._held.values()))._graph
+        graph = next(iter(run.engine._recordings._held.values()))._graph
         torch.cuda.synchronize()
         begun = time.perf_counter()
         for _ in range(rounds):

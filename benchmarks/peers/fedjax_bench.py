@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import fedjax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from task import Stopwatch, digits, task
+from task import Stopwatch, Task, digits, task
 
 
 def main() -> None:
@@ -18,9 +19,16 @@ def main() -> None:
     watch = Stopwatch(given)
 
     def forward(weights, x):
-        for number, (weight, bias) in enumerate(weights):
+        convolutions = 0 if given.cnn is None else len(given.cnn.channels)
+        if given.cnn is not None:
+            x = x.reshape(-1, 28, 28, 1)
+            for weight, bias in weights[:convolutions]:
+                x = pooled(jax.nn.relu(convolved(x, weight, given.cnn.padding) + bias))
+            x = x.reshape(len(x), -1)
+        linear = weights[convolutions:]
+        for number, (weight, bias) in enumerate(linear):
             x = x @ weight + bias
-            x = jax.nn.relu(x) if number < len(weights) - 1 else x
+            x = jax.nn.relu(x) if number < len(linear) - 1 else x
         return x
 
     def loss(weights, batch, centre):
@@ -53,7 +61,7 @@ def main() -> None:
 
     train = fedjax.for_each_client(client_init, client_step, client_final)
     accuracy_of = jax.jit(lambda w: jnp.mean(jnp.argmax(forward(w, test_x), axis=1) == test_y))
-    rng, weights, accuracy = np.random.default_rng(0), start(given.widths), None
+    rng, weights, accuracy = np.random.default_rng(0), start(given), None
     for number in range(1, given.warm + given.rounds + 1):
         chosen = rng.choice(given.clients, given.per_round, replace=False)
         keys = jax.random.split(jax.random.PRNGKey(number), given.per_round)
@@ -78,14 +86,26 @@ def main() -> None:
     watch.report("fedjax", accuracy)
 
 
-def start(widths: list[int]) -> list[tuple]:
-    """Uniform in +-1/sqrt(inputs), as torch.nn.Linear starts."""
+def convolved(x, weight, padding: int):
+    """Images with their channels last, as XLA likes them on a CPU."""
+    return jax.lax.conv_general_dilated(
+        x, weight, (1, 1), [(padding, padding)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def pooled(x):
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def start(given: Task) -> list[tuple]:
+    """Uniform in +-1/sqrt(inputs), as torch's layers start."""
+    shapes = [] if given.cnn is None else [(5, 5, *pair) for pair in pairwise((1, *given.cnn.channels))]
     key, layers = jax.random.PRNGKey(0), []
-    for inputs, outputs in pairwise(widths):
+    for shape in [*shapes, *pairwise(given.widths)]:
         key, one, two = jax.random.split(key, 3)
-        bound = inputs**-0.5
-        weight = jax.random.uniform(one, (inputs, outputs), minval=-bound, maxval=bound)
-        layers.append((weight, jax.random.uniform(two, (outputs,), minval=-bound, maxval=bound)))
+        bound = math.prod(shape[:-1]) ** -0.5
+        weight = jax.random.uniform(one, shape, minval=-bound, maxval=bound)
+        layers.append((weight, jax.random.uniform(two, shape[-1:], minval=-bound, maxval=bound)))
     return layers
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import pairwise
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
+from networks import network
 from task import Stopwatch, Task, digits
 from torch import nn
 
@@ -32,17 +32,10 @@ def data() -> list:
     return _DATA
 
 
-def network() -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(GIVEN.widths):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     x, y = data()[0][int(context.node_config["partition-id"])]
-    model = network()
+    model = network(GIVEN)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     centre = [parameter.detach().clone() for parameter in model.parameters()]
     for step in range(GIVEN.steps):
@@ -68,7 +61,7 @@ def train(message: Message, context: Context) -> Message:
 
 @server_app.main()
 def serve(grid: Grid, _: Context) -> None:
-    watch, model, seen = Stopwatch(GIVEN), network(), []
+    watch, model, seen = Stopwatch(GIVEN), network(GIVEN), []
     strategy = FedAvg(
         fraction_train=GIVEN.per_round / GIVEN.clients,
         fraction_evaluate=0.0,

@@ -6,10 +6,10 @@ pfl clips the update, not the weights; the arithmetic is the same. Started by to
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 
 import numpy as np
 import torch
+from networks import network
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -28,12 +28,9 @@ from torch import nn
 class Classifier(nn.Module):
     """The model with the two methods pfl asks for."""
 
-    def __init__(self, widths: list[int]) -> None:
+    def __init__(self, given: Task) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
+        self.layers = network(given)
 
     def loss(self, x, y, eval=False):
         self.train(not eval)
@@ -80,8 +77,8 @@ def main() -> None:
     noise = CentrallyAppliedPrivacyMechanism(
         GaussianMechanism(given.clip, given.sigma / given.clip * given.per_round**0.5)
     )
-    network = Classifier(given.widths)
-    model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), 1.0))
+    classifier = Classifier(given)
+    model = PyTorchModel(classifier, torch.optim.SGD, torch.optim.SGD(classifier.parameters(), 1.0))
     shared = {
         "central_num_iterations": given.warm + given.rounds,
         "evaluation_frequency": 10**9,
@@ -92,7 +89,7 @@ def main() -> None:
     local = NNTrainHyperParams(
         local_num_epochs=given.epochs, local_learning_rate=given.lr, local_batch_size=given.batch
     )
-    laps = Laps(given, network, test)
+    laps = Laps(given, classifier, test)
     algorithm = FedProx() if given.mu else FederatedAveraging()
     backend = SimulatedBackend(training_data=users, val_data=users, postprocessors=[noise])
     algorithm.run(params, backend, model, local, callbacks=[laps], send_metrics_to_platform=False)

@@ -19,6 +19,19 @@ BEGUN = time.perf_counter()
 
 
 @dataclass(frozen=True)
+class Cnn:
+    """Convolutions of 5 × 5, each with ReLU and a pool of 2 × 2 behind it, as in nbafl.simulation.model_workloads."""
+
+    channels: tuple[int, ...]
+    padding: int
+    widths: tuple[int, ...]
+    """Of the linear layers behind them."""
+
+
+CNNS = {"small CNN": Cnn((16, 32), 0, (512, 10)), "McMahan CNN": Cnn((32, 64), 2, (3136, 512, 10))}
+
+
+@dataclass(frozen=True)
 class Task:
     """A workload as plain numbers (see nbafl.simulation.workloads)."""
 
@@ -43,7 +56,15 @@ class Task:
         return max(1, self.steps * self.batch // self.samples)
 
     @property
+    def cnn(self) -> Cnn | None:
+        """The convolutions, where the model has some."""
+        return CNNS.get(self.model)
+
+    @property
     def widths(self) -> list[int]:
+        """Of the linear layers."""
+        if self.cnn is not None:
+            return list(self.cnn.widths)
         return [784, 256, 10] if self.model == "mlp" else [784, 10]
 
 
