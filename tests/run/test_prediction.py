@@ -140,7 +140,9 @@ def test_the_numeric_part_is_exported_with_the_schema_beside_it(tmp_path, hospit
     recwarn.clear()
     assert run_command(["predict", str(run.path), "--onnx", str(tmp_path / "model.onnx")]) == 0
     assert capfd.readouterr() == (f"Wrote {tmp_path / 'model.onnx'}\n", "")
-    assert [str(each.message) for each in recwarn] == []
+    # What the garbage collector finds of an earlier test's sockets while this one runs is not the export's word.
+    words = [str(each.message) for each in recwarn if not issubclass(each.category, ResourceWarning)]
+    assert words == []
     federation = nbafl.Federation.from_csv(hospitals, test=hospitals / "test.csv")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     (found,) = session.run(None, {"records": federation.test[0]})
