@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from free_ports import free_port
+
 from nbafl.cli import run_command
 from nbafl.flower.keys import make_client_key
 from nbafl.privacy.ledger import Ledger
@@ -49,12 +51,6 @@ for line in sys.stdin:
         os._exit(code)
     print(child, flush=True)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def is_listening(port: int) -> bool:

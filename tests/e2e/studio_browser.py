@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import find_browser
+from free_ports import free_port
 from tests.paper_setting import Plan
 
 from nbafl.cli import run_command
@@ -52,7 +52,7 @@ def nbafl(*words: object) -> list[str]:
 
 def serve(root: Path, *options: str) -> Server:
     """A studio over `root`, once it answers."""
-    port, log = _free_port(), root / "studio.log"
+    port, log = free_port(), root / "studio.log"
     (root / "runs").mkdir(parents=True, exist_ok=True)
     words = nbafl("studio", "--port", port, "--runs", "runs", *options)
     with open(log, "wb") as output:
@@ -82,12 +82,6 @@ def end(server: Server) -> None:
         server.process.kill()
     said = server.log.read_text()
     assert "Traceback" not in said, said
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass

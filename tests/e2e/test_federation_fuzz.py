@@ -15,8 +15,8 @@ from typing import TypeVar
 import httpx
 import numpy as np
 import pytest
-from federation_processes import free_port
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from free_ports import free_port
 from hostile.client import HostileClient
 from tests.paper_setting import Plan
 from torch import nn

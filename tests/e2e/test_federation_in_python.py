@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from federation_processes import free_port
+from free_ports import free_port
 from tests.paper_setting import Plan
 
 from nbafl import Run

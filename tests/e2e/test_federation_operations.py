@@ -15,12 +15,12 @@ from federation_processes import (
     Federation,
     Nursery,
     finish_all,
-    free_port,
     is_listening,
     releases,
     serving,
     wait_for,
 )
+from free_ports import free_port
 from tests.paper_setting import OPTIONS
 
 from nbafl.cli import run_command

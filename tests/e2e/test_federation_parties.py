@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation_processes import Federation, Nursery, Process, free_port, wait_for
+from federation_processes import Federation, Nursery, Process, wait_for
+from free_ports import free_port
 
 from nbafl.cli import run_command
 from nbafl.flower.keys import make_client_key

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation_processes import free_port, is_listening, wait_for
+from federation_processes import is_listening, wait_for
+from free_ports import free_port
 from tests.paper_setting import Plan
 
 from nbafl.cli import run_command

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from free_ports import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -24,9 +24,6 @@ TRAINING = (
 
 
 def torchrun(ranks: int, *words: object) -> list[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     launcher = [
         sys.executable,
         "-m",
@@ -34,7 +31,7 @@ def torchrun(ranks: int, *words: object) -> list[str]:
         "--nproc-per-node",
         ranks,
         "--master-port",
-        port,
+        free_port(),
     ]
     return [str(word) for word in (*launcher, *words)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -79,9 +79,7 @@ def a_worker_of(parent: int) -> int:
 def cluster() -> Iterator[tuple[str, int]]:
     """A real Ray cluster: a head and a second node; (its address, the second raylet's process id)."""
     ray = Path(sys.executable).with_name("ray")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     common = ["--num-cpus", "1", "--object-store-memory", "100000000", "--disable-usage-stats"]
 
     def node(*words: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import Message
+from free_ports import free_port
 
 from nbafl import Plan
 from nbafl.flower import certificates, keys, wire
@@ -25,14 +25,13 @@ class Parties:
     """A server and two registered clients that speak for themselves."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
         made = certificates.make_certificates(["127.0.0.1"], folder / "tls")
         self.authority = made.authority
         self.private = [keys.make_client_key(name, folder)[0] for name in ("a", "b")]
         public = [keys.read_public_key(f"{path}.pub") for path in self.private]
-        self.hub = Hub("127.0.0.1", int(self.address.split(":")[1]), made, public, 2**16)
+        self.hub = Hub("127.0.0.1", port, made, public, 2**16)
         self.server = Server(PLAN, torch.nn.Linear(2, 2), self.hub, wait=60)
 
     def connect(self, client: int) -> Connection:

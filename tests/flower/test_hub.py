@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
@@ -14,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
+from free_ports import free_port
 from hostile.client import HostileClient
 from hostile.server import HostileServer, Said, hostile_server, signs_on_then
 
@@ -26,12 +28,6 @@ from nbafl.flower.wire import UNREADABLE
 LARGEST = 100_000
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Place:
     """A link with two registered clients, and a way to connect as them."""
 
@@ -42,16 +38,19 @@ class Place:
         public = [keys.read_public_key(f"{path}.pub") for path in self.private[:2]]
         self.hub = Hub("127.0.0.1", self.port, self.certificates, public, LARGEST)
         self.node = {number: node for node, number in self.hub.nodes.items()}
+        self.connections: list[HostileClient] = []
 
     def connect(
         self, client: int, authority: Path | None = None, address: str | None = None
     ) -> HostileClient:
-        return HostileClient(
+        made = HostileClient(
             address or f"127.0.0.1:{self.port}",
             authority or self.certificates.authority,
             keys.read_private_key(self.private[client]),
             LARGEST,
         )
+        self.connections.append(made)
+        return made
 
     def question(self, client: int, text: str = "?") -> Message:
         content = RecordDict({"config": ConfigRecord({"text": text})})
@@ -63,6 +62,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     made = Place(tmp_path_factory.mktemp("link"))
     with made.hub:
         yield made
+        for connection in made.connections:
+            connection.close()
 
 
 def echo(message: Message) -> Message:
@@ -111,10 +112,11 @@ def online(place: Place, count: int) -> None:
 def test_strangers_reach_nothing(place: Place, path: str, status: int) -> None:
     context = ssl.create_default_context(cafile=str(place.certificates.authority))
     connection = http.client.HTTPSConnection("127.0.0.1", place.port, context=context)
-    connection.request("POST", path, body=b"")
-    assert connection.getresponse().status == status
-    connection.request("GET", path)
-    assert connection.getresponse().status == 404
+    with contextlib.closing(connection):
+        connection.request("POST", path, body=b"")
+        assert connection.getresponse().status == status
+        connection.request("GET", path)
+        assert connection.getresponse().status == 404
 
 
 def test_huge_and_endless_requests_are_not_read(place: Place) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import socket
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from free_ports import free_port
 
 from nbafl.flower import certificates, frames, keys, steps, wire
 from nbafl.flower.hub import Hub
@@ -36,9 +36,7 @@ def wide_terms(clients: int = 3) -> Terms:
 
 def test_an_upload_of_five_bytes_a_coordinate_passes_the_door(tmp_path: Path) -> None:
     """The model has four bytes a coordinate: a door made for models answered 413 to wide uploads of 262,144 and more."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     made = certificates.make_certificates(["127.0.0.1"], tmp_path / "tls")
     private, public = keys.make_client_key("a", tmp_path)
     terms = wide_terms()
