@@ -96,6 +96,9 @@ def check_run(federation: Federation) -> None:
     state = run.path / "checkpoint" / "state.safetensors"
     assert state.stat().st_mode & 0o077 == 0, "it holds the secret seed of the draw"
     assert [line["round"] for line in run.metrics] == [1, 2, 3, 4, 5]
+    # A report is for everybody: nothing in it is about single uploads, which only the eavesdropper's claim prices.
+    assert all(line["upload_norm"] is None for line in run.metrics)
+    assert "norm" not in (run.path / "answers.jsonl").read_text()
     assert all(answer["answered"] == [0, 1, 2, 3] for answer in federation.answers)
     losses = simulated_losses(run.plan, 8)
     # Student's t with 7 degrees of freedom exceeds 20 with probability 2e-7.

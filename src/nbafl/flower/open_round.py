@@ -23,7 +23,6 @@ class OpenRound:
     answered: list[int] = field(default_factory=list)
     missing: dict[int, str] = field(default_factory=dict)
     sigma_downlink: float = 0.0
-    upload_norm: float | None = None
 
 
 class TooFew(Refused):

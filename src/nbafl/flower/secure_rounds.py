@@ -55,11 +55,10 @@ class FolderShelf:
 
 @dataclass
 class SecureMean:
-    """What a round gave: the mean of those in the sum, who they are, and why the others are not."""
+    """What a round gave: the mean of those in the sum, and who they are."""
 
     vector: np.ndarray
     members: list[int]
-    norm: float
 
 
 @dataclass
@@ -246,4 +245,4 @@ class SecureRounds:
             )
         if opened.liars:
             log.warning("clients %s sent wrong shares; they were left out.", sorted(opened.liars))
-        return SecureMean(offset + limit.centre(start), [each - 1 for each in opened.members], norm)
+        return SecureMean(offset + limit.centre(start), [each - 1 for each in opened.members])

@@ -126,7 +126,7 @@ class ScoreRounds(SecureRounds):
         if self.plan.sensitivity_of().unit == "client":
             units = float(len(opened.members))
         members = [each - 1 for each in opened.members]
-        return SecureMean(np.array([total, units]), members, 0.0)
+        return SecureMean(np.array([total, units]), members)
 
     def share(self, mean: SecureMean) -> float | None:
         """The mean score; None where so few records are behind the sum that it is all noise."""

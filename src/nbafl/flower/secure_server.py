@@ -86,7 +86,7 @@ class SecureServer(Server):
                 found = None
         happened.missing = {who - 1: why for who, why in self.rounds.missing.items()}
         if found is not None:
-            happened.answered, happened.upload_norm = found.members, found.norm
+            happened.answered = found.members
             self._step_to(torch.from_numpy(found.vector), number)
         happened.still_online = sorted(each - 1 for each in self._connected())
         self.progress.count(len(happened.answered), ["lost" for _ in happened.missing])

@@ -122,7 +122,7 @@ class SecureNbAFL(NbAFL):
             log.warning("round %d is lost; the model stays as it was: %s", number, lost)
             self._save(number, self._start)
         else:
-            happened.answered, happened.upload_norm = found.members, found.norm
+            happened.answered = found.members
             arrays = self._step(number, found.vector)
         happened.missing = {who - 1: why for who, why in rounds.missing.items()}
         return arrays, MetricRecord({"answered": len(happened.answered)})

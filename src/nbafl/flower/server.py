@@ -112,7 +112,6 @@ class Server:
         return RoundMetrics(
             round=number,
             participants=len(happened.answered),
-            upload_norm=happened.upload_norm,
             broadcast_norm=float(self.vector.norm()),
             seconds=time.perf_counter() - started,
             **measured,

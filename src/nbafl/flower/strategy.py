@@ -356,8 +356,6 @@ class NbAFL(Strategy):
                 f"upload, {self.min_answers} are needed",
                 happened.missing,
             )
-        offsets = [np.linalg.norm(upload - inbox.centre) for upload in uploads.values()]
-        happened.upload_norm = float(np.mean(offsets))
         return uploads
 
     def _noisy_average(self, happened: OpenRound, uploads: Mapping[int, np.ndarray]) -> np.ndarray:

@@ -27,6 +27,7 @@ class RoundMetrics:
     participants: int = 0
     clipped_fraction: float | None = None
     upload_norm: float | None = None
+    """Mean length of single uploads before their noise: only a simulation may know it."""
     broadcast_norm: float | None = None
     seconds: float = 0.0
 
