@@ -23,8 +23,7 @@ def assumptions(plan: Plan) -> list[str]:
         f"Sensitivity {sensitivity.model}: {sensitivity.premise}",
         f"Noise is Gaussian and fresh in every upload and broadcast; {_independent(plan)} do not depend on the data.",
     ]
-    if plan.weighting == "records":
-        found.append(f"The number of {plan.counted} of each client is public.")
+    found.append(f"The number of {plan.counted} of each client is public.")
     if plan.drawn < plan.clients and sensitivity.unit != "client":
         found.append(
             f"K-random scheduling gives no amplification for a {sensitivity.unit}: the broadcast shows who took part; "

@@ -61,9 +61,10 @@ def test_a_folder_of_images_by_class_becomes_a_federation(tmp_path):
     assert federation.shape == (1, 3, 4)
     assert federation.client(0)[1].tolist() == [0, 0, 0, 1, 1, 1]
     assert federation.x[0, 0, 0, 0] == pytest.approx(50 / 255)
-    assert "No guarantee covers the names of the classes" in federation.remarks[0]
+    assert federation.remarks == ("No guarantee covers the classes cat, dog, which are names of folders.",)
+    assert federation.read_from_data == ("the classes cat, dog, which are names of folders",)
     public = Federation.from_images(tmp_path, classes=["dog", "cat", "cow"])
-    assert (public.outputs, public.remarks) == (3, ())
+    assert (public.outputs, public.remarks, public.read_from_data) == (3, (), ())
     paint(tmp_path / "north" / "cat" / "big.png", 9, (9, 9))
     (tmp_path / "north" / "dog" / "broken.png").write_text("no image")
     with pytest.raises(DataError, match=r"2 problems: .*broken\.png cannot be read.*different shapes"):

@@ -69,3 +69,19 @@ def test_a_config_file_of_the_first_release_leaves_the_counts_to_a_folder(tmp_pa
     config.write_text(f'dataset = "{folder}"\ntarget = "y"\nepsilon = 60\n')
     assert run_command(["plan", "--json", "--config", str(config)]) == 0
     assert '"conditional": true' in capsys.readouterr().out  # the rule of 0.1.0's defaults
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_a_number_of_classes_read_from_the_targets_is_told(tmp_path: Path, outputs: int | None) -> None:
+    """One record of a class nobody else has makes a larger model: no epsilon covers that."""
+    random = np.random.default_rng(0)
+    clients = [(random.normal(size=(20, 4)).astype("float32"), np.arange(20) % 3) for _ in range(2)]
+    data = nbafl.Federation.from_arrays(clients, outputs=outputs)
+    run = nbafl.simulate(nbafl.Plan(rounds=2), data, out=tmp_path / "run", report=False)
+    told = " ".join([*run.privacy["not_covered"], *run.privacy["assumptions"]])
+    assert ("the number of classes (3" in told) == (outputs is None)
+
+
+def test_a_client_as_a_whole_keeps_its_public_number_of_records() -> None:
+    plan = nbafl.Plan(clients=2, sizes=(30, 70), features="raw", sensitivity="client", clip=1.0)
+    assert "The number of records of each client is public." in plan.assumptions()

@@ -26,6 +26,7 @@ from nbafl.data.partition import Dealt, Repeated
 from nbafl.data.persons import by_person
 from nbafl.data.tables import from_frame
 from nbafl.errors import DataError, UsageError
+from nbafl.tasks import CLASSIFICATION
 
 
 class Federation(Holding):
@@ -129,7 +130,8 @@ class Federation(Holding):
         """Clients given as (x, y) pairs of arrays or tensors, one pair a client.
 
         Whole-number targets are classes 0 … outputs−1 and decimal ones a regression, unless `task` says otherwise
-        (`binary`: classes 0 and 1 and a model with one output). Records are features in float32; with `tokens` they are
+        (`binary`: classes 0 and 1 and a model with one output). How many classes there are is read from the targets, which
+        no guarantee covers, unless `outputs` says it. Records are features in float32; with `tokens` they are
         whole numbers and stay so, for a model that begins with an Embedding. `local_test` is a list of (x, y) pairs, one a
         client, or a fraction or number of each client's own records. `groups` says for each client whose row each is (one
         value per row): a person then counts once.
@@ -156,7 +158,9 @@ class Federation(Holding):
             parts.append(check_pair("the test set", test, tokens))
         check_alike(parts)
         task = task_of(parts, task)
+        found = outputs is None and task == CLASSIFICATION
         y, outputs = targets(parts, task, outputs)
+        read = (f"the number of classes ({outputs}; outputs={outputs} declares it)",) if found else ()
         x = [part.x for part in parts]
         common = None if test is None else (x.pop(), y.pop())
         own = dealing.consecutive([len(part) for part in x])
@@ -176,6 +180,7 @@ class Federation(Holding):
             outputs,
             labelled,
             persons=persons,
+            read_from_data=read,
         )
 
     @classmethod
@@ -266,23 +271,23 @@ class Federation(Holding):
             outputs=max(2, len(named)),
             names=[path.name for path in clients],
         )
-        read = (
-            ()
-            if classes
-            else (f"No guarantee covers the names of the classes {', '.join(named)}, read from folders.",)
-        )
-        return replace(federation, classes=named, remarks=read, source=str(folder))
+        read = () if classes else (f"the classes {', '.join(named)}, which are names of folders",)
+        remarks = tuple(f"No guarantee covers {each}." for each in read)
+        return replace(federation, classes=named, remarks=remarks, read_from_data=read, source=str(folder))
 
     @classmethod
     def from_idx(
         cls,
         clients: Sequence[tuple[str | Path, str | Path]],
         test: tuple[str | Path, str | Path] | None = None,
+        *,
+        outputs: int | None = None,
     ) -> Federation:
         """A pair of IDX files (images, labels) per client, gzipped or not, as MNIST and its kin come."""
         return cls.from_arrays(
             [sources.idx_pair(*pair) for pair in clients],
             test=None if test is None else sources.idx_pair(*test),
+            outputs=outputs,
         )
 
     @classmethod

@@ -68,6 +68,8 @@ class Holding:
     """Where the data came from, for a report: `mnist`, a folder; None for data given from Python."""
     given_shape: tuple[int, ...] | None = None
     """Shape of a record before fixed features took its place."""
+    read_from_data: tuple[str, ...] = ()
+    """What shapes the model and was read from the records, in phrases; what a schema holds is the schema's own."""
     schema: Schema | None = None
     """How the rows of tables became these records; None for data that never were tables."""
 

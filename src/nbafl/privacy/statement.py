@@ -207,11 +207,14 @@ class Statement:
                 "differ in all rows of one person, replaced by any others; how many persons a client has is public."
             )
         change = (
-            "replaced by any other"
+            "replaced by any others"
             if sensitivity.adjacency == "replace"
             else "left out (its slot sends only noise)"
         )
-        return f"Protected: each client as a whole. The statement compares two federations with one client's data {change}."
+        return (
+            f"Protected: each client as a whole. The statement compares two federations with one client's data {change}; "
+            "how many records a client says it has is public."
+        )
 
     def _against_whom(self) -> str:
         secret = (

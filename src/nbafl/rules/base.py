@@ -56,7 +56,7 @@ class Rule:
     unit: ClassVar[str] = "record"
     adjacencies: ClassVar[tuple[str, ...]] = ("replace",)
     weighting: ClassVar[Literal["records", "uniform"]] = "records"
-    """p_i by records (eq. 1), or equal, where sizes are private too."""
+    """p_i by records (eq. 1), or equal for all clients."""
     condition: ClassVar[str] = ""
     """What is claimed without proof, as "if … holds"; empty where the sensitivity is a theorem."""
     local_steps: ClassVar[int] = 5

@@ -25,7 +25,7 @@ def of_simulation(federation: Federation, model: str | nn.Module | Factory) -> F
     return _facts(
         data, told_code(model), "simulation", federation.task, shape, federation.outputs,
         int(federation.sizes.sum()), tuple(federation.names[:NAMED]), federation.classes, federation.schema,
-        federation.tokens,
+        federation.tokens, federation.read_from_data,
     )  # fmt: skip
 
 
@@ -66,6 +66,7 @@ def told_code(given: str | nn.Module | Factory | Own) -> str:
 def _facts(
     data: str, model: str, where: str, task: str, shape: tuple[int, ...], outputs: int, records: int,
     clients: tuple[str, ...], classes: tuple[str, ...] | None, schema: Schema | None, tokens: bool = False,
+    read: tuple[str, ...] = (),
 ) -> Facts:  # fmt: skip
     return Facts(
         data=data,
@@ -81,5 +82,5 @@ def _facts(
         columns=() if schema is None else tuple(column.name for column in schema.columns),
         target=None if schema is None else schema.target,
         tokens=tokens,
-        read_from_data=() if schema is None else tuple(schema.used()),
+        read_from_data=read if schema is None else tuple(schema.used()),
     )
