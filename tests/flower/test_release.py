@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.paper_setting import Plan
 
-from nbafl.errors import Refused
+from nbafl.errors import Refused, UsageError
 from nbafl.flower.release import Releaser, check_client, check_instruction, precision_of
 from nbafl.flower.wire import Instruction
 from nbafl.privacy.ledger import Declined, Ledger, Limits, Request
@@ -112,6 +112,11 @@ def test_counting_on_more_exposures_costs_more(tmp_path: Path) -> None:
     wary = releaser(tmp_path / "b", exposures=3).price(0)
     assert wary.after(1) == pytest.approx(plain.after(1))
     assert wary.after(3) > plain.after(3) * 1.2
+
+
+def test_exposures_are_refused_where_they_would_cost_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"exposures must be 1 \(broadcast sees no uploads; .*got 5"):
+        releaser(tmp_path, exposures=5, adversary="broadcast")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

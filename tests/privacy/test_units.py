@@ -106,14 +106,15 @@ def test_no_two_uploads_are_further_apart_than_a_whole_client_is_charged_for(
     assert 0.99 * whole < farthest <= whole
 
 
-def test_a_persons_bound_covers_a_record_and_a_records_bound_no_person() -> None:
+def test_twice_a_persons_bound_covers_a_record_and_a_records_bound_no_person() -> None:
     release = GRADIENT.release()
     radius = GRADIENT.rule.reach(GRADIENT.training()).radius
     assert in_account(release, Account.PERSON, radius).uplink[0] == pytest.approx(2 * radius)
     person = dataclasses.replace(
         release, sensitivity=dataclasses.replace(release.sensitivity, unit="person", uplink=np.full(4, 0.02))
     )
-    assert in_account(person, Account.RECORD, radius).uplink[0] == 0.02
+    assert in_account(person, Account.RECORD, radius).uplink[0] == 0.04
+    assert in_account(person, Account.RECORD, 0.015).uplink[0] == 0.03  # within the last clip all the same
     assert in_account(person, Account.PERSON, radius).uplink[0] == 0.02
     assert in_account(person, Account.CLIENT, radius).uplink[0] == pytest.approx(2 * radius)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nbafl import __version__
 from nbafl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -118,6 +120,10 @@ def _as_dict(found: Verdict, file: Path) -> dict[str, object]:
         "verified": found.holds,
         "key": found.key,
         "findings": [{"place": each.place, "what": each.what} for each in found.findings],
+        "summary": dict(found.summary),
+        "on_trust": found.on_trust,
+        "other_version": found.other_version,
+        "wording_checked": found.other_version is None,
         "run": None if found.beside is None else str(found.beside),
     }
 
@@ -129,14 +135,30 @@ def _print(found: Verdict, pinned: bool) -> None:
             f"REFUSED: {count} thing{'s' if count != 1 else ''} in this file {'do' if count != 1 else 'does'} not fit."
         )
         for each in found.findings:
-            print(f"  {each}")
+            print(f"  {_on_one_line(str(each))}")
         return
-    for label, line in found.content["summary"]:
-        print(f"{label}: {line}")
+    for label, line in found.summary:
+        print(f"{label}: {_on_one_line(line)}")
     print("\nVerified: signature, digests and chains fit, and every epsilon was computed again.")
-    if not pinned:
-        print(f"Signed with the key {found.key}: compare it with the operator's, or give --key NAME.pub.")
-    if found.beside is None:
-        print("The model itself was not at hand: give its run folder to check that as well.")
+    for sentence in _not_checked(found, pinned):
+        print(sentence)
+
+
+def _not_checked(found: Verdict, pinned: bool) -> Iterator[str]:
+    """What the check could not show."""
+    if found.on_trust is not None:
+        yield f"Not computed again: {found.on_trust}"
     if found.other_version is not None:
-        print(f"Made by nbafl {found.other_version}: its page was not made again, go by the lines above.")
+        yield (
+            f"Made by nbafl {found.other_version}, checked by {__version__}: the wording of the page was NOT checked. "
+            "Do not go by the page; go by the lines above, which were made again from plan and rounds."
+        )
+    if not pinned:
+        yield f"Signed with the key {_on_one_line(found.key)}: compare it with the operator's, or give --key NAME.pub."
+    if found.beside is None:
+        yield "The model itself was not at hand: give its run folder to check that as well."
+
+
+def _on_one_line(text: str) -> str:
+    """Names in the file cannot pretend to be a line of their own, or move the cursor."""
+    return "".join(each if each.isprintable() else " " for each in text)

@@ -9,9 +9,9 @@ the model came out of it, rests on the operator's and the clients' word.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +20,18 @@ from jinja2 import TemplateError
 from nbafl import __version__
 from nbafl.errors import NbaflError
 from nbafl.evaluation import Evaluation
-from nbafl.evidence import extracts, page, rounds, signatures
+from nbafl.evidence import attacks, extracts, rounds, signatures, wording
 from nbafl.evidence.canonical import canonical, sha256
-from nbafl.evidence.content import FORMAT, statement_of
-from nbafl.evidence.questions import answers
+from nbafl.evidence.comparison import Finding, differences
+from nbafl.evidence.content import FORMAT, Remade, on_trust
 from nbafl.evidence.sealed import Sealed, manifest_of, open_file, take_apart
 from nbafl.flower.roster import Member, Roster
 from nbafl.folders.facts import Facts
 from nbafl.folders.files import read_bytes
 from nbafl.folders.runs import MODEL, PLAN
 from nbafl.plan import Plan
-from nbafl.report.front import five_lines
 
-TOLERANCE = 1e-6
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, TemplateError)
-OF_THE_MACHINE = ("versions", "sentences")
-"""Parts of a statement that say what computed it; they are compared by digest, and as words below."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not fit, and where."""
-
-    place: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.what}."
 
 
 @dataclass(frozen=True)
@@ -56,9 +41,12 @@ class Verdict:
     findings: tuple[Finding, ...]
     key: str
     """Of whoever signed, in base64."""
-    content: dict[str, Any]
+    summary: tuple[tuple[str, str], ...]
+    """The lines at the top of the page, made again from plan and rounds; none where something does not fit."""
     beside: Path | None
     """The run folder whose files were held against the digests too."""
+    on_trust: str | None
+    """What no number in the file shows, as a sentence."""
     other_version: str | None
     """The version of nbafl that made the file, where it is not this one: then words and page are not made again."""
 
@@ -83,21 +71,23 @@ def verify_text(text: str) -> tuple[Finding, ...]:
 
 
 def _verdict(sealed: Sealed, key: str | None, beside: Path | None) -> Verdict:
-    made_by = _version(sealed.content)
+    made_by = wording.version_of(sealed.content)
+    again = functools.cache(lambda: Remade.of(sealed.content))
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("signature", lambda: _signature(sealed, key)),
         ("digests", lambda: _digests(sealed)),
-        ("evidence", lambda: _recomputed(sealed, words=made_by == __version__)),
+        ("evidence", lambda: _recomputed(sealed, again, words=made_by == __version__)),
     ]
     if beside is not None:
         checks.append(("files", lambda: _files(sealed.content, beside)))
-    findings = [finding for place, check in checks for finding in _guarded(place, check)]
+    findings = tuple(dict.fromkeys(finding for place, check in checks for finding in _guarded(place, check)))
     return Verdict(
-        tuple(dict.fromkeys(findings)),
+        findings,
         str(sealed.seal.get("key")),
-        sealed.content,
+        () if findings else tuple((label, line) for label, line in again().summary),
         beside,
-        None if made_by == __version__ else made_by,
+        None if findings else on_trust(again().plan),
+        None if made_by == __version__ else made_by or "unknown",
     )
 
 
@@ -130,54 +120,19 @@ def _digests(sealed: Sealed) -> Iterator[Finding]:
         yield Finding("content", "is not in its one spelling: something in it may be hidden")
 
 
-def _recomputed(sealed: Sealed, words: bool) -> Iterator[Finding]:
+def _recomputed(sealed: Sealed, again: Callable[[], Remade], words: bool) -> Iterator[Finding]:
     content = sealed.content
     if content["format"] != FORMAT:
         yield Finding("format", f"is {content['format']}, this version of nbafl reads {FORMAT}")
         return
-    plan = Plan(**content["plan"])
-    facts = None if content["facts"] is None else Facts.of(content["facts"])
-    statement = statement_of(plan, facts, content["model"], content["rounds"])
-    yield from differences(content["statement"], statement, "statement", words)
+    datetime.fromisoformat(content["made"])  # not a sentence
+    made = again()
+    yield from differences(content["statement"], made.statement, "statement", words)
+    yield from wording.versions(content)
     if words:
-        yield from _words(content, plan, facts, statement)
-        if sealed.page != page.render(content):
-            yield Finding("page", "does not show what the content says: do not go by it")
-    for name, check in (("participants", _participants), ("ledgers", _ledgers), ("audit", _audit)):
-        yield from _guarded(name, functools.partial(check, content, plan))
-
-
-def differences(said: Any, again: Any, place: str, words: bool) -> Iterator[Finding]:
-    """Where two JSON values differ; numbers beyond rounding, texts only where `words` are to be compared."""
-    if isinstance(again, dict) and isinstance(said, dict):
-        for name in sorted(said.keys() | again.keys()):
-            if name in OF_THE_MACHINE:
-                continue
-            if name not in said or name not in again:
-                yield Finding(f"{place}.{name}", "is missing" if name in again else "does not belong there")
-            else:
-                yield from differences(said[name], again[name], f"{place}.{name}", words)
-    elif isinstance(again, list) and isinstance(said, list) and len(said) == len(again):
-        for number, (one, other) in enumerate(zip(said, again, strict=True)):
-            yield from differences(one, other, f"{place}[{number}]", words)
-    elif _number(said) and _number(again):
-        if not math.isclose(said, again, rel_tol=TOLERANCE, abs_tol=1e-300):
-            yield Finding(place, f"says {said:.8g}, computed again it is {again:.8g}")
-    elif said != again and (words or not (isinstance(said, str) and isinstance(again, str))):
-        yield Finding(place, f"says {_short(said)}, computed again it is {_short(again)}")
-
-
-def _words(
-    content: dict[str, Any], plan: Plan, facts: Facts | None, statement: dict[str, Any]
-) -> Iterator[Finding]:
-    """Sentences, summary and answers, made again by the same version of nbafl."""
-    kept = [each for each in content["statement"]["sentences"] if not each.startswith("Computed with ")]
-    made = [each for each in statement["sentences"] if not each.startswith("Computed with ")]
-    yield from differences(kept, made, "statement.sentence", True)
-    summary = [list(line) for line in five_lines(plan, facts, statement)]
-    yield from differences(content["summary"], summary, "summary", True)
-    asked = answers(facts, content["statement"])
-    yield from differences(content["questions"], asked, "questions", True)
+        yield from wording.problems(content, sealed.page, made)
+    for name, check in (("participants", _participants), ("ledgers", _ledgers), ("audit", attacks.problems)):
+        yield from _guarded(name, functools.partial(check, content, made.plan))
 
 
 def _participants(content: dict[str, Any], plan: Plan) -> Iterator[Finding]:
@@ -219,34 +174,6 @@ def _heard(content: dict[str, Any], number: int | None) -> set[int] | None:
     }
 
 
-def _audit(content: dict[str, Any], plan: Plan) -> Iterator[Finding]:
-    found = content["audit"]
-    if found is None:
-        return
-    claimed = {"adversary": plan.adversary, "claimed_epsilon": plan.epsilon, "delta": plan.delta}
-    for name, value in claimed.items():
-        yield from differences(found[name], value, f"audit.{name}", True)
-    if found["verdict"] == "refuted":
-        yield Finding("audit", f"refutes the claim ({', '.join(found['refuted_by'])})")
-    for name, attack in found["attacks"].items():
-        accounted = attack["accounted_epsilon"]
-        holds = content["statement"]["guarantee"].get(name, {}).get("epsilon")
-        proved = [each for each in attack["proved_epsilon"].values() if each is not None]
-        if accounted is not None and proved and max(proved) > accounted * (1 + TOLERANCE):
-            yield Finding(
-                f"audit.attacks.{name}", f"proves epsilon {max(proved):.6g}, accounted {accounted:.6g}"
-            )
-        if (
-            holds is not None
-            and proved
-            and content["rounds"] is None
-            and max(proved) > holds * (1 + TOLERANCE)
-        ):
-            yield Finding(
-                f"audit.attacks.{name}", f"proves epsilon {max(proved):.6g}, the statement has {holds:.6g}"
-            )
-
-
 def _files(content: dict[str, Any], folder: Path) -> Iterator[Finding]:
     """The files of the run folder are those of the evidence; the model above all."""
     for name, expected in content["files"].items():
@@ -266,17 +193,3 @@ def _roster(content: dict[str, Any]) -> Roster:
 def _folder_around(path: Path) -> Path | None:
     folder = path.resolve().parent
     return folder if (folder / PLAN).is_file() and (folder / MODEL).is_file() else None
-
-
-def _version(content: dict[str, Any]) -> str:
-    versions = content.get("versions")
-    return str(versions.get("nbafl")) if isinstance(versions, dict) else "unknown"
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def gather(run: RunFolder, ledgers: Sequence[dict[str, Any]] = ()) -> dict[str, 
     return {
         "format": FORMAT,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "summary": [list(line) for line in five_lines(run.plan, facts, statement)],
+        "summary": summary_of(run.plan, facts, statement),
         "statement": statement,
         "schema": _text(run.path / runs.SCHEMA),
         "participants": _participants(run, facts),
@@ -70,6 +70,44 @@ def gather(run: RunFolder, ledgers: Sequence[dict[str, Any]] = ()) -> dict[str, 
     }
 
 
+@dataclass(frozen=True)
+class Remade:
+    """What a file's plan, facts and rounds give when everything is computed again; nothing in it is the file's own word."""
+
+    plan: Plan
+    facts: Facts | None
+    statement: dict[str, Any]
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Remade:
+        plan = Plan(**content["plan"])
+        facts = None if content["facts"] is None else Facts.of(content["facts"])
+        return cls(plan, facts, statement_of(plan, facts, content["model"], content["rounds"]))
+
+    @property
+    def summary(self) -> list[list[str]]:
+        return summary_of(self.plan, self.facts, self.statement)
+
+
+def summary_of(plan: Plan, facts: Facts | None, statement: dict[str, Any]) -> list[list[str]]:
+    """Label and sentence of each line at the top of the page: the five of a report, and what is taken on trust."""
+    trust = on_trust(plan)
+    lines = [list(line) for line in five_lines(plan, facts, statement)]
+    return lines if trust is None else [*lines, ["Taken on trust", trust]]
+
+
+def on_trust(plan: Plan) -> str | None:
+    """Where an epsilon rests on numbers that nothing in the file shows; None where it does not."""
+    runs = plan.continues or ()
+    if not runs:
+        return None
+    before = "the run" if len(runs) == 1 else f"the {len(runs)} runs"
+    return (
+        f"What {before} before this one cost is the operator's word: every ε counts it in, and nothing in this file shows "
+        "it. The evidence of those runs does."
+    )
+
+
 def statement_of(
     plan: Plan, facts: Facts | None, card: dict[str, Any], happened: list[dict[str, Any]] | None
 ) -> dict[str, Any]:
@@ -79,6 +117,7 @@ def statement_of(
         card["parameters"],
         simulated=facts is None or facts.where == "simulation",
         read_from_data=() if facts is None else facts.read_from_data,
+        frozen_parameters=card.get("frozen_parameters", 0),
         rounds=rounds.read(happened),
         evaluation=Evaluation.of(facts),
     ).to_dict()
@@ -110,6 +149,7 @@ def _model_card(run: RunFolder, facts: Facts | None, model: str) -> dict[str, An
     return {
         "sha256": model,
         "parameters": run.privacy["model_parameters"],
+        "frozen_parameters": run.privacy.get("frozen_parameters", 0),
         "name": run.plan.model if facts is None else facts.model,
         "task": None if facts is None else facts.task,
         "inputs": None if facts is None else list(facts.shape),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from nbafl.errors import DataError, Refused
@@ -20,6 +20,7 @@ from nbafl.privacy import adversary
 from nbafl.privacy.ledger import Ledger, Row
 from nbafl.privacy.ledger.budget import epsilon_of
 from nbafl.privacy.ledger.sums import LIMIT, RELEASE
+from nbafl.privacy.secure_sums import SecureSums
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -152,21 +153,56 @@ def _scores(rows: list[Row], plan: Plan, evaluation: Evaluation, dimension: int)
     for row in rows:
         if not math.isclose(row.cost_upload, price.upload, rel_tol=TOLERANCE):
             yield f"row {row.number} charges a score {row.cost_upload:.6g}, by the evaluation it costs {price.upload:.6g}"
+    yield from _precision(rows, price.rounding)
 
 
 def _worth(released: list[Row], plan: Plan, number: int | None, dimension: int) -> Iterator[str]:
-    if plan.secure_sums() is not None:
-        return  # a masked upload costs what its sum costs, which the statement has
-    release, noise = plan.release(), plan.noise_scales()
+    """Uploads cost what the plan's accounting says of them."""
+    secure = plan.secure_sums()
+    due = (
+        _due_alone(plan, len(released), number, dimension)
+        if secure is None
+        else _due(plan, secure, len(released))
+    )
+    if math.fsum(row.cost for row in released) < due.whole * (1 - TOLERANCE):
+        yield f"its {len(released)} releases were charged less than the plan's accounting asks"
+    for row in released:
+        if due.upload is not None and not math.isclose(row.cost_upload, due.upload, rel_tol=TOLERANCE):
+            yield f"row {row.number} charges an upload {row.cost_upload:.6g}, by the plan it costs {due.upload:.6g}"
+    yield from _precision(released, due.rounding)
+
+
+def _precision(rows: list[Row], due: float) -> Iterator[str]:
+    for row in rows:
+        if row.rounding < due * (1 - TOLERANCE):
+            yield f"row {row.number} adds {row.rounding:.3g} to epsilon for finite precision, by the plan it is {due:.3g}"
+
+
+@dataclass(frozen=True)
+class _Due:
+    """What a ledger must have charged for so many uploads."""
+
+    whole: float
+    """mu^2 of all of them to the plan's adversary, at least."""
+    upload: float | None
+    """mu^2 of each to the server itself; None where nobody can tell which client it is."""
+    rounding: float
+    """What each adds to epsilon for finite precision."""
+
+
+def _due(plan: Plan, secure: SecureSums, uploads: int) -> _Due:
+    """A masked upload costs what its sum tells (`flower.secure_member.SecureReleaser.price`)."""
+    whole = secure.cost(adversary.parse(plan.adversary), uploads)
+    return _Due(whole, secure.cost_server(1), 2 * secure.sums.tau / plan.rounds)
+
+
+def _due_alone(plan: Plan, uploads: int, number: int | None, dimension: int) -> _Due:
+    """An upload that the server sees by itself (`flower.release.Releaser.price`)."""
     from nbafl.flower.release import precision_of  # brings Flower
 
-    paid = precision_of(plan, dimension)
-    due = adversary.parse(plan.adversary).cost(release, noise, len(released)) if released else 0.0
-    if math.fsum(row.cost for row in released) < due / paid.widening**2 * (1 - TOLERANCE):
-        yield f"its {len(released)} releases were charged less than the plan's accounting asks"
-    if number is None:
-        return
-    upload = float(release.uplink[number - 1] / noise.sigma_uplink[number - 1] / paid.widening) ** 2
-    for row in released:
-        if not math.isclose(row.cost_upload, upload, rel_tol=TOLERANCE):
-            yield f"row {row.number} charges an upload {row.cost_upload:.6g}, by the plan it costs {upload:.6g}"
+    release, noise, paid = plan.release(), plan.noise_scales(), precision_of(plan, dimension)
+    whole = adversary.parse(plan.adversary).cost(release, noise, uploads) if uploads else 0.0
+    each = None
+    if number is not None:
+        each = float(release.uplink[number - 1] / noise.sigma_uplink[number - 1] / paid.widening) ** 2
+    return _Due(whole / paid.widening**2, each, paid.epsilon)

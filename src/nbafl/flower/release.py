@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from flwr.app import Error, Message
 
-from nbafl.errors import NbaflError, Refused
+from nbafl.errors import NbaflError, Refused, UsageError
 from nbafl.evaluation import Evaluation
 from nbafl.flower import wire
 from nbafl.flower.wire import Instruction, Layout, Malformed
@@ -82,6 +82,11 @@ class Releaser:
             self.release, exposures=min(max(self.release.exposures, exposures), plan.rounds)
         )
         self.adversary = adversary.parse(plan.adversary)
+        if exposures > plan.exposures and self.adversary.uploads == "none":
+            raise UsageError(
+                "exposures", exposures, f"{plan.exposures} ({self.adversary.name} sees no uploads; epsilon_uploads "
+                "limits what they are worth)"
+            )  # fmt: skip
         self.reach = plan.rule.reach(plan)
         self.account = Account.of(self.release.sensitivity.unit, self.release.sensitivity.adjacency)
         self._accounts = {account: self._charge(account) for account in Account}

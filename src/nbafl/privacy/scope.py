@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from nbafl.privacy import subsampling
+from nbafl.privacy.adversary import parse
 
 if TYPE_CHECKING:
     from nbafl.plan import Plan
@@ -22,18 +26,22 @@ class Scope:
     adjacency: str
     condition: str
     """What is claimed without proof, as "if … holds"; empty where nothing is."""
+    provided: tuple[str, ...] = ()
+    """What people must keep to, in plain words: a secret that stays one, accomplices that are not more than planned for."""
 
     @classmethod
     def of(cls, plan: Plan) -> Scope:
         own = plan.sensitivity_of()
-        return cls(plan.adversary, plan.delta, own.unit, own.adjacency, plan.rule.if_it_holds.strip())
+        condition = plan.rule.if_it_holds.strip()
+        return cls(plan.adversary, plan.delta, own.unit, own.adjacency, condition, tuple(_provided(plan)))
 
     @classmethod
     def from_dict(cls, told: dict[str, Any]) -> Scope:
         """The way back from `to_dict`."""
         premise = told["premise"]
         condition = "" if premise == PROVED else str(premise)
-        return cls(told["adversary"], told["delta"], told["unit"], told["adjacency"], condition)
+        provided = tuple(told.get("provided", ()))  # a server of an earlier version does not say it
+        return cls(told["adversary"], told["delta"], told["unit"], told["adjacency"], condition, provided)
 
     @property
     def whom(self) -> str:
@@ -42,8 +50,8 @@ class Scope:
 
     @property
     def premise(self) -> str:
-        """The condition after a comma, to end a sentence with; empty where there is none."""
-        return f", {self.condition}" if self.condition else ""
+        """All conditions after a comma, to end a sentence with; empty where there is none."""
+        return "".join(f", {each}" for each in (self.condition, *self.provided) if each)
 
     @property
     def words(self) -> str:
@@ -58,4 +66,16 @@ class Scope:
             "unit": self.unit,
             "adjacency": self.adjacency,
             "premise": self.condition or PROVED,
+            "provided": list(self.provided),
         }
+
+
+def _provided(plan: Plan) -> Iterator[str]:
+    """What a plan's epsilon stands on besides its sensitivity."""
+    named = parse(plan.adversary)
+    if subsampling.rests_on_the_draw(plan.release(), named):
+        yield "as long as it stays secret who is drawn"
+    if plan.aggregation == "secure":
+        count = named.accomplices
+        who = {0: "no client works", 1: "at most 1 client works"}.get(count, f"at most {count} clients work")
+        yield f"while {who} with the server"

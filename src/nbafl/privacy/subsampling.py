@@ -48,12 +48,16 @@ _HALF_GRID = 10_000  # steps of the grid on each side of zero: ε comes out abou
 
 def amplifies(release: Release, noise: Noise, adversary: Adversary) -> bool:
     """Whether the secrecy of the draw protects the unit of this release against the adversary."""
+    return rests_on_the_draw(release, adversary) and bool(np.ptp(noise.sigma_uplink) == 0)
+
+
+def rests_on_the_draw(release: Release, adversary: Adversary) -> bool:
+    """The same for noise that is as large at every client, which calibration gives to clients that are equal."""
     return (
         release.sensitivity.unit == "client"
         and not release.everyone
         and not adversary.sees_participation
         and release.equal
-        and bool(np.ptp(noise.sigma_uplink) == 0)
         and release.per_round < release.clients - adversary.colluders
         and not release.earlier
     )

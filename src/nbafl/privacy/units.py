@@ -7,10 +7,11 @@ for each change it may be asked about, and every release is charged to all of th
   noise): two uploads differ by at most 2R, and an upload differs from the centre, which is what an absent client
   sends noise around, by at most R. This holds for every rule, K and adjacency: 2C for `client`, `paper` and
   `proximal`, 2 eta G for `gradient`.
-* A person's records contain each of them: what bounds a replaced person bounds a replaced record.
+* Under a plan for persons a record may be replaced by one of another person of the same client: one person loses a
+  row and another gains one, which moves an upload by up to twice a person's bound, and never by more than 2R. Both are
+  attained. How many persons a client has is public; it may even change, as long as it is never below the plan's:
+  math.md (10.5).
 * A bound for a record says nothing about a person with several, so a person is charged as a client there.
-
-The first is math.md (10.1).
 
 No other conversion is used: under `drop` a client moves its upload by C, yet one record replaced inside it moves the
 update by up to 2C.
@@ -75,7 +76,7 @@ def _converted(own: Sensitivity, account: Account, radius: float) -> Sensitivity
     if Account.of(own.unit, own.adjacency) is account:
         return own
     if account is Account.RECORD and own.unit == "person":
-        return dataclasses.replace(own, unit="record")
+        return _record_of_persons(own, radius)
     reach = radius if account is Account.CLIENT_DROP else 2 * radius
     return Sensitivity(
         model=own.model,
@@ -85,3 +86,9 @@ def _converted(own: Sensitivity, account: Account, radius: float) -> Sensitivity
         conditional=False,
         premise=f"Every upload is clipped to within {radius:g} of a public centre before its noise.",
     )
+
+
+def _record_of_persons(own: Sensitivity, radius: float) -> Sensitivity:
+    """A record replaced by one of another person changes two persons, math.md (10.5)."""
+    uplink = np.minimum(2 * own.uplink, 2 * radius)
+    return dataclasses.replace(own, unit="record", uplink=uplink)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbafl.folders.facts import FROM_PYTHON, OF_CLIENTS, Facts
 from nbafl.privacy import badges
+from nbafl.privacy.scope import Scope
+from nbafl.privacy.units import Account
 from nbafl.tasks import classes_of
 
 if TYPE_CHECKING:
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
 
 NAMED = 6
 COLUMNS = 12
-UNITS = {
-    "record": "each single record (one row) of each client",
-    "person": "each person with all of their rows",
-    "client": "each client with all of its records",
+PROTECTED = {
+    Account.RECORD: "each single record (one row) of each client",
+    Account.PERSON: "each person of each client, with all of their rows there",
+    Account.CLIENT: "each client with all of its records",
+    Account.CLIENT_DROP: "the presence of each client's data, all of its records together",
 }
+UNPROVED = "as long as an unproved premise about what clients upload holds"
 
 
 def five_lines(plan: Plan, facts: Facts | None, statement: dict[str, Any]) -> list[tuple[str, str]]:
@@ -27,7 +31,7 @@ def five_lines(plan: Plan, facts: Facts | None, statement: dict[str, Any]) -> li
     return [
         ("Who", _who(plan, facts)),
         ("Data", _data(plan, facts)),
-        ("Protected", _protected(statement)),
+        ("Protected", _protected(plan, statement)),
         ("How strongly", _how_strongly(statement)),
         ("Where and when", _where(facts)),
     ]
@@ -39,13 +43,8 @@ def _who(plan: Plan, facts: Facts | None) -> str:
     count = plan.clients
     numbered = not names or all(name.startswith("client ") for name in names)
     named = "" if numbered else f" ({', '.join(names[:NAMED])}{' …' if count > NAMED else ''})"
-    unit = "records" if plan.rule.unit == "client" else f"{_unit_word(plan)}s"
-    return f"{count:,} client{'s' if count != 1 else ''}{named} trained one model together on {records:,} {unit}."
-
-
-def _unit_word(plan: Plan) -> str:
-    unit = plan.sensitivity_of().unit
-    return "record" if unit == "client" else unit
+    units = plan.counted if plan.person is None else f"{plan.counted}, counted at each client"
+    return f"{count:,} client{'s' if count != 1 else ''}{named} trained one model together on {records:,} {units}."
 
 
 def _data(plan: Plan, facts: Facts | None) -> str:
@@ -69,11 +68,13 @@ def _data(plan: Plan, facts: Facts | None) -> str:
     return f"{named}; from the columns {shown} the model learns to tell {facts.target} ({what})."
 
 
-def _protected(statement: dict[str, Any]) -> str:
-    unit = UNITS.get(statement["unit"], f"each {statement['unit']}")
+def _protected(plan: Plan, statement: dict[str, Any]) -> str:
+    what = PROTECTED[Account.of(statement["unit"], statement["adjacency"])]
     if statement["epsilon"] is None:
-        return f"Nothing: no noise protects {unit} against {statement['adversary']['name']}."
-    return f"{unit[0].upper()}{unit[1:]}, against someone who sees {_plainly(statement)}."
+        return f"Nothing: no noise protects {what} against {statement['adversary']['name']}."
+    unproved = () if statement["sensitivity"]["verified"] else (UNPROVED,)
+    conditions = "".join(f", {each}" for each in (*unproved, *Scope.of(plan).provided))
+    return f"{what[0].upper()}{what[1:]}, against someone who sees {_plainly(statement)}{conditions}."
 
 
 def _plainly(statement: dict[str, Any]) -> str:
@@ -105,12 +106,18 @@ def _how_strongly(statement: dict[str, Any]) -> str:
     if statement["epsilon"] is None or guess is None:
         return "Not at all: an adversary who sees that much may learn everything."
     grade = badges.strength(guess).word.capitalize()
-    unit = statement["unit"]
     premise = "" if statement["sensitivity"]["verified"] else ", if an unproved premise holds (see below)"
     return (
-        f"{grade} (ε = {statement['epsilon']:.3g}{premise}): asked which of two possible {unit}s was used, the best guess "
+        f"{grade} (ε = {statement['epsilon']:.3g}{premise}): asked {_question(statement)}, the best guess "
         f"is right {100 * guess:.1f}% of the time; a coin, 50%."
     )
+
+
+def _question(statement: dict[str, Any]) -> str:
+    """What the best guess is about: neighbours differ by whose data they hold, or by whether those are there."""
+    if statement["adjacency"] == "drop":
+        return f"whether a {statement['unit']}'s data were there"
+    return f"which of two possible {statement['unit']}s was used"
 
 
 def _where(facts: Facts | None) -> str:

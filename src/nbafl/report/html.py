@@ -11,6 +11,7 @@ from nbafl.durable import write_text
 from nbafl.evaluation import Evaluation
 from nbafl.folders import answers, audits
 from nbafl.privacy import badges
+from nbafl.privacy.scope import Scope
 from nbafl.report.audit import part
 from nbafl.report.curves import draw_all
 from nbafl.report.front import five_lines
@@ -38,6 +39,7 @@ def render(run: Run) -> str:
         **part(run.path, run.plan, audits.read(run.path)),
         name=run.path.resolve().name,
         plan=run.plan,
+        scope=Scope.of(run.plan),
         summary=summary,
         statement=statement,
         facts=facts,
