@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -148,6 +149,9 @@ def test_others_are_named_with_what_the_noise_gives_against_them() -> None:
         assert f"epsilon {spent:.6g} against {which.name}" in others
     assert "at delta = 0.001:" in others
     assert "eavesdropper" not in others
+    assert "finite precision" not in others
+    deployed = dataclasses.replace(made, simulated=False).sentences()
+    assert any("finite precision takes is paid for against the adversary above" in each for each in deployed)
     among = statement(MODELS["gradient"], which=adversary.colluders(2)).sentences()
     assert not any("nothing against" in each for each in among), (
         "uploads carry noise against colluders as well"

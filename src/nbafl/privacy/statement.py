@@ -36,6 +36,7 @@ SEED = (
     "anyone who knows or guesses the seed of a simulation (nbafl run): its noise follows from the seed in the plan, "
     "while a federation (nbafl serve and join) takes its noise from the operating system"
 )
+EXACT = "of noise with all its digits: what finite precision takes is paid for against the adversary above"
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 
 
@@ -296,7 +297,7 @@ class Statement:
         return (
             f"Against others the same noise gives, at delta = {self.delta:g}{condition}: "
             + ", ".join(worth)
-            + "."
+            + ("." if self.simulated or self.secure is not None else f" ({EXACT}).")
         )
 
     def _by_what(self) -> str:
