@@ -6,8 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
+from tests.evidence.files import FOLDER, finished_run, resigned
 from tests.paper_setting import Plan
 
 import nbafl
@@ -22,26 +22,7 @@ from nbafl.folders import audits
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A folder with a finished run, the operator's key and its evidence."""
-    folder = tmp_path_factory.mktemp("evidence")
-    rng = np.random.default_rng(0)
-    clients = [(rng.normal(size=(30, 4)).astype(np.float32), rng.integers(0, 2, 30)) for _ in range(3)]
-    federation = nbafl.Federation.from_arrays(clients, names=["north", "south", "<b>west</b>"])
-    plan = Plan(
-        clients=3, samples=30, rounds=3, sensitivity="gradient", model="softmax", epsilon=3, delta=1e-5
-    )
-    nbafl.simulate(plan, federation, out=folder / "run", report=False)
-    make_client_key("operator", folder)
-    assert run_command(["evidence", str(folder / "run"), "--key", str(folder / "operator")]) == 0
-    return folder
-
-
-def resigned(made: Path, tmp_path: Path, change) -> Path:
-    """A copy whose content was changed by the operator before signing."""
-    content = open_file(made / "run" / "evidence.html").content
-    change(content)
-    place = tmp_path / "resigned.html"
-    place.write_text(seal(content, read_signing_key(made / "operator")))
-    return place
+    return finished_run(tmp_path_factory.mktemp(FOLDER))
 
 
 def places(path: Path, key: str | None = None) -> list[str]:

@@ -48,6 +48,7 @@ def audit(
 
     folder = audits.folder_of(out)
     plan = plan_of(given)
+    audits.check_place(folder, plan)
     if plan.secure_sums() is not None:
         _audit_sums(plan, trials, confidence, folder, as_json)
         return

@@ -77,16 +77,14 @@ class Remade:
     plan: Plan
     facts: Facts | None
     statement: dict[str, Any]
+    summary: list[list[str]]
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Remade:
         plan = Plan(**content["plan"])
         facts = None if content["facts"] is None else Facts.of(content["facts"])
-        return cls(plan, facts, statement_of(plan, facts, content["model"], content["rounds"]))
-
-    @property
-    def summary(self) -> list[list[str]]:
-        return summary_of(self.plan, self.facts, self.statement)
+        statement = statement_of(plan, facts, content["model"], content["rounds"])
+        return cls(plan, facts, statement, summary_of(plan, facts, statement))
 
 
 def summary_of(plan: Plan, facts: Facts | None, statement: dict[str, Any]) -> list[list[str]]:

@@ -1,4 +1,7 @@
-"""What `nbafl audit` leaves: audit.json and plan.toml, beside the pictures; in a folder of its own or in a run's."""
+"""What `nbafl audit` leaves: audit.json and plan.toml, beside the pictures; in a folder of its own or in a run's.
+
+The plan of a folder is never replaced: what a run promised is its plan.toml, and an audit there is about that plan.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from nbafl.durable import check_folder, write_text
+from nbafl.errors import UsageError
 from nbafl.folders import files
-from nbafl.folders.runs import METRICS, MODEL, PLAN
+from nbafl.folders.runs import METRICS, MODEL, PLAN, PRIVACY
 from nbafl.plan import Plan
 
 AUDIT = "audit.json"
 AUDIT_REPORT = "audit.html"
+OF_A_RUN = (MODEL, METRICS, PRIVACY, "checkpoint")
 PICTURES = {
     "reconstruction.png": "A record read back from one upload: without noise and with it",
     "membership.png": "Was this digit among the client's records? The scores of a guess, without noise and with it",
@@ -27,17 +32,28 @@ def folder_of(out: str | Path | None) -> Path:
     return folder
 
 
+def check_place(folder: Path, plan: Plan) -> None:
+    """Refuse a folder of something else: of another plan, or of a run whose plan is lost."""
+    kept = (folder / PLAN).exists()
+    if kept and Plan.from_toml(folder / PLAN).digest() == plan.digest():
+        return
+    if kept or any((folder / name).exists() for name in OF_A_RUN):
+        allowed = "a folder without another plan in it (to audit the plan of a run there: --config DIR/plan.toml --out DIR)"
+        raise UsageError("out", str(folder), allowed)
+
+
 def write(folder: Path, plan: Plan, found: dict[str, Any]) -> None:
-    """Keep what was found (as `nbafl audit --json` prints it) about a plan."""
+    """Keep what was found (as `nbafl audit --json` prints it) about a plan, beside that plan."""
+    check_place(folder, plan)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / AUDIT, found)
-    write_text(folder / PLAN, plan.to_toml())
+    if not (folder / PLAN).exists():
+        write_text(folder / PLAN, plan.to_toml())
 
 
 def stands_alone(folder: Path) -> bool:
     """Whether a folder holds an audit and no run, begun or finished."""
-    of_a_run = (MODEL, METRICS, "checkpoint")
-    return (folder / AUDIT).is_file() and not any((folder / name).exists() for name in of_a_run)
+    return (folder / AUDIT).is_file() and not any((folder / name).exists() for name in OF_A_RUN)
 
 
 def read(folder: Path) -> dict[str, Any] | None:

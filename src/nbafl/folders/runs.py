@@ -14,11 +14,13 @@
               tensorboard/       events, where `--track tensorboard` was asked for
               evidence.html      the signed file of `nbafl evidence`
 
-A round is finished once its checkpoint is in place; lines of metrics beyond it are dropped on resume.
+A round is finished once its checkpoint is in place; lines of metrics beyond it are dropped on resume. In a finished run
+plan.toml, privacy.json and the model name one plan; a folder in which they do not is damaged, for whoever reads it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -58,6 +60,8 @@ WORTH = (
 """Numbers of the privacy statement: of the run as it was, with whoever stayed away and all that was released."""
 FINAL = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 PATIENCE = 0.5
+LONGEST_HEADER = 100_000_000
+"""Bytes of the JSON at the beginning of a model's file; safetensors allows no more."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,10 @@ class RunFolder:
         path = Path(path)
         if not (path / PLAN).is_file():
             raise DataError(f"{str(path)!r} is not a run folder: it holds no plan.toml.")
-        return cls(path, Plan.from_toml(path / PLAN))
+        run = cls(path, Plan.from_toml(path / PLAN))
+        if run.finished:
+            _check_one_plan(run)
+        return run
 
     @property
     def metrics(self) -> list[Line]:
@@ -136,6 +143,27 @@ class RunFolder:
         return files.read_object(self.path / SCORES)
 
 
+def _check_one_plan(run: RunFolder) -> None:
+    """The statement and the model of a finished run are about the plan beside them, by any name that plan has had."""
+    statement, trained_by = files.read_object(run.path / PRIVACY), _plan_of_model(run.path / MODEL)
+    names = run.plan.digests()
+    if statement is not None and statement.get("plan_digest") not in names:
+        raise files.damaged(run.path / PLAN, "it is not the plan that the run's privacy statement is about")
+    if trained_by is not None and trained_by not in names:
+        raise files.damaged(run.path / PLAN, "it is not the plan that the run's model was trained by")
+
+
+def _plan_of_model(path: Path) -> str | None:
+    """The digest of its plan that a model's file names in its header; None where the file has no such header."""
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, LONGEST_HEADER)))
+        return str(header["__metadata__"]["plan"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def metrics_of(path: Path) -> Iterator[Line]:
     """The metrics of the finished rounds in a run folder, up to the first damaged line (DataError)."""
     return (_checked(line, path / METRICS) for line in files.lines(path / METRICS))
@@ -153,7 +181,12 @@ def begin(run: RunFolder, facts: Facts | None = None, schema: str | None = None)
 def write_privacy(
     run: RunFolder, model_digest: str, model_parameters: int, frozen_parameters: int = 0
 ) -> None:
-    """privacy.json: what the run's noise is worth, for whom, and on what it rests; sums of scores are counted in."""
+    """privacy.json: what the run's noise is worth, for whom, and on what it rests; sums of scores are counted in.
+
+    The plan stands in the folder as it was run: one of 0.1.0 that goes on may not have said of what data and model.
+    """
+    if Plan.from_toml(run.path / PLAN).digest() != run.plan.digest():
+        write_text(run.path / PLAN, run.plan.to_toml())
     facts = run.facts
     statement = run.plan.statement(
         model_digest,
