@@ -136,7 +136,7 @@ def test_every_epsilon_of_the_tables_says_whom_it_protects_from_whom(capsys):
     secure = ["--features", "raw", "--aggregation", "secure", "--adversary", "broadcast", "--min-answers", 8]
     assert run_command(["plan", *map(str, [*words, *secure])]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "against broadcast (L=1), per record (replace);" in said
+    assert "against broadcast (L=1), per record (replace), while no client works with the server;" in said
     assert "uploads are masked, and only sums of at least 8 open" in said.partition("Claim")[0]
     assert re.search(r"both ways of aggregation: epsilon at delta=\S+, per record \(replace\)", said)
 

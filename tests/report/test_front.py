@@ -11,8 +11,10 @@ from scipy.stats import norm
 from tests.paper_setting import Plan
 
 import nbafl
+from nbafl.cli.run import three_lines
 from nbafl.privacy import accounting, adversary
 from nbafl.privacy.gaussian import gdp_mu
+from nbafl.privacy.scope import Scope
 from nbafl.report.front import five_lines
 from nbafl.run.facts import of_federation
 
@@ -99,3 +101,106 @@ def test_a_federations_statement_has_no_seed_clause(tmp_path):
     federated = plan.statement("0" * 64, 10, simulated=False).to_dict()
     assert not any("seed" in each for each in federated["not_covered"])
     assert any("seed" in each for each in plan.statement("0" * 64, 10).to_dict()["not_covered"])
+
+
+def lines_of(plan: Plan) -> dict[str, str]:
+    return dict(five_lines(plan, None, plan.statement("0" * 64, 10).to_dict()))
+
+
+def test_a_client_left_out_is_asked_for_as_such():
+    """At adjacency drop mu is of there or not there; which of two values a client had is twice as far apart."""
+    fields = {
+        "clients": 5,
+        "samples": 40,
+        "rounds": 3,
+        "sensitivity": "client",
+        "clip": 0.5,
+        "epsilon": 2,
+        "delta": 1e-5,
+    }
+    dropped = lines_of(Plan(**fields, adjacency="drop", adversary="curious-server"))
+    best = norm.cdf(gdp_mu(2, 1e-5) / 2)
+    assert (
+        f"asked whether a client's data were there, the best guess is right {100 * best:.1f}%"
+        in dropped["How strongly"]
+    )
+    assert dropped["Protected"].startswith("The presence of each client's data")
+    replaced = lines_of(Plan(**fields, adversary="curious-server"))
+    assert "asked which of two possible clients was used" in replaced["How strongly"]
+    assert replaced["Protected"].startswith("Each client with all of its records")
+
+
+def test_persons_are_those_of_one_client():
+    """Whoever is at two clients is two units, and is counted twice."""
+    plan = Plan(
+        clients=4, samples=10, rounds=3, sensitivity="gradient", model="softmax", person="patient", dataset="hospital",
+        target="ill", epsilon=3.0, delta=1e-5,
+    )  # fmt: skip
+    told = lines_of(plan)
+    assert told["Who"].endswith("on 40 persons, counted at each client.")
+    assert told["Protected"].startswith("Each person of each client, with all of their rows there, against")
+
+
+DRAWN = {
+    "clients": 20,
+    "per_round": 4,
+    "samples": 40,
+    "rounds": 5,
+    "sensitivity": "client",
+    "epsilon": 2,
+    "delta": 1e-5,
+}
+MASKED = {"clients": 10, "rounds": 4, "samples": 50, "sensitivity": "gradient", "lr": 0.5, "epsilon": 4.0,
+          "delta": 1e-5, "model": "softmax", "features": "raw", "aggregation": "secure"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({**DRAWN, "adversary": "broadcast"}, "as long as it stays secret who is drawn"),
+        ({**DRAWN, "adversary": "colluders:2"}, "as long as it stays secret who is drawn"),
+        ({**MASKED, "adversary": "curious-server"}, "while no client works with the server"),
+        ({**MASKED, "adversary": "curious-server:1"}, "while at most 1 client works with the server"),
+        ({**MASKED, "adversary": "curious-server:2"}, "while at most 2 clients work with the server"),
+        (
+            {"clients": 3, "samples": 30, "sensitivity": "paper"},
+            "as long as an unproved premise about what clients upload holds",
+        ),
+        ({**DRAWN, "adversary": "curious-server"}, None),
+        ({**DRAWN, "adversary": "broadcast", "per_round": None}, None),
+        ({"clients": 3, "samples": 30, "sensitivity": "gradient", "per_round": 2}, None),
+    ],
+)  # fmt: skip
+def test_what_an_epsilon_stands_on_is_said_beside_whom_it_protects_against(fields, condition):
+    plan = Plan(**fields)
+    told, words = lines_of(plan)["Protected"], Scope.of(plan).words
+    if condition is None:
+        assert "as long as" not in told + words
+        assert "while " not in told + words
+        return
+    assert told.endswith(f", {condition}.")
+    assert not re.search("[δσμΔ√≤∞]|delta|sigma|L =|2C", told)
+    assert words.endswith(", if 2C/m holds" if plan.rule.conditional else f", {condition}")
+
+
+def test_a_scope_survives_the_way_to_a_file():
+    for fields in (DRAWN, MASKED, {"clients": 3, "samples": 30, "sensitivity": "paper"}):
+        scope = Scope.of(Plan(**fields))
+        assert Scope.from_dict(scope.to_dict()) == scope
+
+
+def test_the_lines_of_a_run_on_the_command_line_say_it_too(tmp_path):
+    run = run_of(tmp_path, sensitivity="client", per_round=1, adversary="broadcast", epsilon=5.0, delta=1e-5)
+    assert "as long as it stays secret who is drawn" in three_lines(run)[1]
+    page = (run.path / "report.html").read_text()
+    assert page.count("as long as it stays secret who is drawn") == 2
+
+
+def test_noise_that_leaves_room_for_scores_is_not_said_to_be_made_for_all_of_epsilon(tmp_path):
+    run = run_of(tmp_path, epsilon=3.0, delta=1e-5, reserve=0.5)
+    page = (run.path / "report.html").read_text()
+    (made,) = re.findall(r"Noise made for ε = ([0-9.]+) \(what the claim of 3 leaves", page)
+    mu = gdp_mu(3.0, 1e-5)
+    assert gdp_mu(float(made), 1e-5) == pytest.approx(mu / 2**0.5, rel=1e-4)
+    plain = (run_of(tmp_path / "all", epsilon=3.0, delta=1e-5).path / "report.html").read_text()
+    assert "Noise made for ε = 3 against" in plain
