@@ -236,7 +236,8 @@ def compare_units(case: Case, tally: Tally) -> None:
             continue
         moved = (radius if account is Account.CLIENT_DROP else 2 * radius,) * plan.clients
         if plan.person is not None and account is Account.RECORD:
-            moved = case.world.shift  # one of the person's records
+            # One person loses a row, another gains it: two averages move, and the upload stays in its ball.
+            moved = tuple(min(2 * each, 2 * radius) for each in case.world.shift)
         other = replace(case.world, shift=moved)
         release = in_account(plan.release(), account, radius)
         ours = accounting.epsilon_spent(release, plan.noise_scales(), case.named, plan.delta)
