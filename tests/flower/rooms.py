@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import numpy as np
 from flwr.app import ConfigRecord, Message
@@ -57,17 +58,25 @@ class Room(OneRoom):
         return self.online
 
 
+def hub_of(grid: Grid, clients: int) -> SimpleNamespace:
+    """What a Server asks of its hub, with nodes 100, 101, … as clients 0, 1, …"""
+    postbox = SimpleNamespace(steady=lambda _: set(grid.get_node_ids()))
+    return SimpleNamespace(
+        exchange=grid, nodes={100 + each: each for each in range(clients)}, postbox=postbox
+    )
+
+
 def plan_of(**fields: object) -> Plan:
     given = {"clients": 4, "rounds": 3, "sensitivity": "client", "clip": 1.0, "epsilon": 30, "delta": 1e-5}
     return Plan(**{**given, **fields})
 
 
 def constant(shift: float = 0.0) -> Answer:
-    """Client i sends the broadcast plus (i + 1)/1000 everywhere, without noise."""
+    """Client i sends that it moved by (i + 1)/1000 everywhere, without noise."""
 
     def answer(message: Message, asked: Instruction) -> Message:
         received = wire.read_any(message.content["arrays"])
-        moved = received["weight"] + np.float32((asked.client + 1) / 1000 + shift)
+        moved = np.full_like(received["weight"], (asked.client + 1) / 1000 + shift)
         return wire.answer(asked, {**received, "weight": moved}, message)
 
     return answer

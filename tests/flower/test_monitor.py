@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tests.flower.rooms import Room, constant, plan_of
+from tests.flower.rooms import Room, constant, hub_of, plan_of
 from tests.privacy.test_going_on import after, first_plan
 
 import nbafl.plan
@@ -50,7 +50,7 @@ def samples(monitor: Monitor) -> list[tuple[dict[str, str], float]]:
 def server_of(plan: nbafl.plan.Plan, folder: Path, offline: set[int]) -> Server:
     room = Room(constant(), clients=plan.clients)
     room.online -= {100 + each for each in offline}
-    hub = SimpleNamespace(exchange=room, nodes={100 + each: each for each in range(plan.clients)})
+    hub = hub_of(room, plan.clients)
     made = Server(plan, torch.nn.Linear(5, 5), hub, wait=0.1, min_answers=1, answers=folder / answers.FILE)  # type: ignore[arg-type]
     made.strategy.grace = 0.1
     return made

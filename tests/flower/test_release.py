@@ -61,11 +61,11 @@ def test_an_upload_is_the_clipped_update_plus_the_plans_noise(tmp_path: Path) ->
     out = releaser(tmp_path)
     upload = out.answer(ask(), 2, START, far(1000.0)).astype(np.float64)
     sigma = float(out.plan.noise_scales().sigma_uplink[2])
-    rest = (upload - START)[1:]
+    rest = upload[1:]
     assert upload.dtype == np.float64
     assert abs(rest.std() / sigma - 1) < 6 / math.sqrt(2 * SIZE)
     assert abs(rest.mean()) < 6 * sigma / math.sqrt(SIZE)
-    assert abs(upload[0] - START[0] - 1.0) < 6.5 * sigma  # clipped from 1000 to C = 1
+    assert abs(upload[0] - 1.0) < 6.5 * sigma  # clipped from 1000 to C = 1
     (row,) = [row for row in out.ledger.rows() if row.kind == "release"]
     assert row.cost_upload == pytest.approx((2 * 1.0 / sigma) ** 2)  # (2C/sigma)^2, math.md (2.4)
 
@@ -124,7 +124,7 @@ def test_training_that_broke_down_is_sent_as_noise_around_the_broadcast(tmp_path
     out = releaser(tmp_path)
     upload = out.answer(ask(), 0, START, lambda: np.full(SIZE, value))
     sigma = float(out.plan.noise_scales().sigma_uplink[0])
-    assert abs((upload - START).mean()) < 6 * sigma / math.sqrt(SIZE)
+    assert abs(upload.mean()) < 6 * sigma / math.sqrt(SIZE)
     assert out.ledger.spent().releases == 1
 
 
@@ -219,17 +219,28 @@ def test_training_that_broke_down_is_sent_as_noise_around_zero_where_weights_are
     assert np.abs(upload).max() < 10 * float(out.plan.noise_scales().sigma_uplink[0])
 
 
+TINY = {"sensitivity": "gradient", "record_clip": 1e-7, "lr": 1.0, "samples": 1000, "local_steps": 1}
+"""2 eta G/m = 2e-10."""
+
+
 def test_rounding_at_the_weights_a_server_chose_is_paid_for(tmp_path: Path) -> None:
-    """At weights of 9e5 float64 is coarser than 2 eta G/m = 2e-10: two neighbours may differ by sqrt(d) spacings more."""
-    fields = {"sensitivity": "gradient", "record_clip": 1e-7, "lr": 1.0, "samples": 1000, "local_steps": 1}
-    out = releaser(tmp_path, epsilon=1e-6, delta=1e-9, adversary="curious-server", **fields)
-    start, sensitivity = np.full(SIZE, 9e5), 2 * 1e-7 / 1000
-    noise = out.answer(ask(), 0, start, lambda: start.copy()).astype(np.float64) - start
+    """At weights of 2e3 two neighbours may differ by sqrt(d) spacings of float64 more, nearly half of 2e-10."""
+    out = releaser(tmp_path, epsilon=1e-6, delta=1e-9, adversary="curious-server", **TINY)
+    start, sensitivity = np.full(SIZE, 2e3), 2 * 1e-7 / 1000
+    noise = out.answer(ask(), 0, start, lambda: start.copy()).astype(np.float64)
     sigma = float(out.noise.sigma_uplink[0])
-    extra = (grid_step(sigma) + 2 * np.spacing(9e5)) * math.sqrt(SIZE) / sensitivity
-    assert 2 * np.spacing(9e5) * math.sqrt(SIZE) > 100 * sensitivity
+    extra = (grid_step(sigma) + 2 * np.spacing(2e3)) * math.sqrt(SIZE) / sensitivity
+    assert extra > 0.4
     widening = precision_of(out.plan, SIZE).widening
     assert abs(noise.std() / (sigma * (1 + extra) * widening) - 1) < 6 / math.sqrt(2 * SIZE)
+
+
+def test_weights_so_large_that_the_noise_would_leave_the_common_grid_are_declined(tmp_path: Path) -> None:
+    out = releaser(tmp_path, epsilon=1e-6, delta=1e-9, adversary="curious-server", **TINY)
+    start = np.full(SIZE, 9e5)
+    with pytest.raises(Declined, match="the broadcast's weights are too large for this plan's noise"):
+        out.answer(ask(), 0, start, lambda: start.copy())
+    assert out.ledger.spent().releases == 0
 
 
 def test_a_ledger_that_was_tampered_with_releases_nothing(tmp_path: Path) -> None:

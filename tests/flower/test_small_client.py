@@ -73,7 +73,7 @@ def test_its_upload_is_noised_and_on_the_ledger(tmp_path: Path) -> None:
     assert reply is not None
     found = client.layout.vector(client.layout.read(reply.content["arrays"]))
     start = np.full(client.layout.dimension, np.float32(0.1), dtype=np.float64)
-    expected = client._train(Broadcast(Instruction("", 1, "", 1), client.layout, start))
+    expected = client._train(Broadcast(Instruction("", 1, "", 1), client.layout, start)) - start
     sigma, difference = float(client.releaser.noise.sigma_uplink[1]), found - expected
     assert 0 < np.abs(difference).max() < 7 * sigma
     assert abs(difference.std() / sigma - 1) < 7 / math.sqrt(2 * difference.size)

@@ -79,7 +79,7 @@ def test_the_one_output_solution_is_that_of_another_solver(weights: tuple[float,
     torch.manual_seed(0)
     model, x, y = one_logit(), torch.randn(20, FEATURES, dtype=torch.float64), torch.randint(2, (20,))
     training = Training(
-        rule="proximal", mu=0.05, clip=1e6, tolerance=1e-10, feature_norm=10.0, loss="logistic",
+        rule="proximal", mu=0.5, clip=1e6, tolerance=2e-7, feature_norm=8.0, loss="logistic",
         class_weights=weights,
     )  # fmt: skip
     start = flatten(model)
@@ -88,9 +88,8 @@ def test_the_one_output_solution_is_that_of_another_solver(weights: tuple[float,
     def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
         w = torch.tensor(values, requires_grad=True)
         each = functional.binary_cross_entropy_with_logits(x @ w[:-1] + w[-1], y.double(), reduction="none")
-        loss = (share * each).sum() / 20 + 0.025 * (
-            w - start
-        ).square().sum()  # divided by m, not by the weights
+        # divided by m, not by the weights
+        loss = (share * each).sum() / 20 + 0.25 * (w - start).square().sum()
         loss.backward()
         return loss.item(), w.grad.numpy()
 

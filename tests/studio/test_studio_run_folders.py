@@ -17,20 +17,21 @@ from nbafl.studio import run_cards
 from nbafl.studio.run_folders import RunFolders
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def train(folder: Path, **fields: object) -> Path:
     """A finished run, made by the real thing."""
     generator = np.random.default_rng(0)
     clients = [
         (generator.normal(size=(8, 4)).astype("float32"), generator.integers(0, 2, 8)) for _ in range(3)
     ]
     federation = nbafl.Federation.from_arrays(clients=clients, test=clients[0])
-    plan = Plan(
-        clients=3, samples=8, rounds=4, model="softmax", sensitivity="client", epsilon=5.0, delta=1e-5
-    )
-    folder = tmp_path_factory.mktemp("made") / "whole"
-    nbafl.simulate(plan, federation, out=folder)
+    given = {"rounds": 4, "model": "softmax", "sensitivity": "client", "epsilon": 5.0, "delta": 1e-5}
+    nbafl.simulate(Plan(clients=3, samples=8, **{**given, **fields}), federation, out=folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("made") / "whole")
 
 
 @pytest.fixture
@@ -226,10 +227,7 @@ def test_two_hundred_runs_are_listed(runs: Path, record_property) -> None:
 
 
 def test_runs_side_by_side_show_every_field_in_which_they_differ(runs: Path) -> None:
-    path = _copy(runs, "other") / "plan.toml"
-    path.write_text(
-        path.read_text().replace("lr = 0.1", "lr = 0.25").replace("epsilon = 5.0", "epsilon = 3.0")
-    )
+    train(runs / "other", lr=0.25, epsilon=3.0)
     run_folders = RunFolders(runs)
     table = run_cards.compare([run_folders.find("whole"), run_folders.find("other")])
     assert "<td>0.1</td><td>0.25</td>" in table

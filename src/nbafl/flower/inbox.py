@@ -18,6 +18,7 @@ from nbafl.flower import wire
 from nbafl.flower.release import precision_of
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
+from nbafl.privacy.common_grid import CommonGrid
 from nbafl.privacy.noise import grid_step, widened
 
 TAIL = 12.0
@@ -31,16 +32,16 @@ class Inbox:
     """Checks for the uploads of one round, all made from one broadcast."""
 
     def __init__(self, plan: Plan, layout: Layout, start: Mapping[str, np.ndarray]) -> None:
-        limit = plan.rule.reach(plan)
+        limit, release, noise = plan.rule.reach(plan), plan.release(), plan.noise_scales()
         self.layout = layout
-        self.centre = limit.centre(layout.vector(start))
         self.radius = limit.radius
-        self.sigma, self.uplink = plan.noise_scales().sigma_uplink, plan.release().uplink
+        self.grid = CommonGrid.of(release, noise, limit.radius)
+        self.sigma, self.uplink = release.weights * noise.sigma_uplink, release.weights * release.uplink
         self.rounding = limit.rounding(layout.vector(start))
         self.widening = precision_of(plan, layout.dimension).widening
 
     def read(self, reply: Message, instruction: Instruction) -> np.ndarray:
-        """The upload as a vector; anything else than a well-formed, sane one is refused."""
+        """The upload in whole steps of the common grid; anything else than a well-formed, sane one is refused."""
         if reply.has_error():
             kind = Refusal if reply.error.code == wire.REFUSED else Malformed
             raise kind(wire.printable(reply.error.reason or "no reason given"))
@@ -52,24 +53,29 @@ class Inbox:
         except Exception as error:  # whatever a stranger's bytes may provoke
             raise Malformed(f"it cannot be read ({type(error).__name__}).") from None
         self.check_norm(vector, instruction.client)
-        return vector
+        return self.grid.multiples(vector, instruction.client)
 
     def check_norm(self, vector: np.ndarray, client: int) -> float:
         """The norm of what was clipped and noised; NaN, infinities and absurd norms are refused."""
         if not np.isfinite(vector).all():
             raise Malformed("it holds NaN or infinite numbers.")
         most = self.largest_norm(client)
-        norm = float(np.linalg.norm(vector - self.centre))
+        norm = float(np.linalg.norm(vector))
         if norm > most:
             raise Malformed(f"its norm {norm:.4g} is above {most:.4g}, all that clipping and noise allow.")
         return norm
 
     def largest_norm(self, client: int) -> float:
         """What clip, noise, grid and float32 make of an honest upload at most, but for a chance of e^-72."""
-        root = math.sqrt(len(self.centre))
-        sigma = float(self.sigma[client])
-        drawn = self.widening * widened(sigma, float(self.uplink[client]), len(self.centre), self.rounding)
-        whole = self.radius + drawn * (root + TAIL) + grid_step(sigma) * root
+        share, size = float(self.grid.weights[client]), self.layout.dimension
+        root, sigma = (
+            math.sqrt(size),
+            float(self.sigma[client]),
+        )  # of the noise that counts p_i times, like the grid
+        moved = share * self.rounding + float(np.spacing(share * self.radius))
+        drawn = self.widening * widened(sigma, float(self.uplink[client]), size, moved)
+        rounded = (grid_step(sigma) + self.grid.step) * root
+        whole = self.radius + (drawn * (root + TAIL) + rounded) / share
         # float32 moves a number by 2^-24 of its size at most, and by 2^-150 where it is tiny.
-        on_the_wire = 2.0**-24 * (whole + float(np.linalg.norm(self.centre))) + 2.0**-149 * root
+        on_the_wire = 2.0**-24 * whole + 2.0**-149 * root
         return (whole + on_the_wire) * (1 + 1e-9)

@@ -19,7 +19,9 @@ class OpenRound:
     online: list[int] = field(default_factory=list)
     """Who could have answered when the draw was made."""
     still_online: list[int] = field(default_factory=list)
-    """Who of them could when the round ended."""
+    """Who of them could until the round ended."""
+    attempts: int = 1
+    """How often the round was begun: one that stopped may have told who was drawn."""
     answered: list[int] = field(default_factory=list)
     missing: dict[int, str] = field(default_factory=dict)
     sigma_downlink: float = 0.0

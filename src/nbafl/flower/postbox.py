@@ -64,6 +64,8 @@ class Desk:
     replaced: str = ""
     """The token of the session before, if another sign-on ended it."""
     heard: float = 0.0
+    since: float = math.inf
+    """When it last came: signed on, or spoke again after it had been away."""
     seen: float = field(default_factory=time.monotonic)
     """When it was last here, or when the server started; long ago for one that signed off."""
     waiting: int = 0
@@ -102,6 +104,11 @@ class Postbox:
         """Node ids of clients that are signed on and alive."""
         with self.changed:
             return {node for node, desk in self.desks.items() if desk.online()}
+
+    def steady(self, since: float) -> set[int]:
+        """Node ids of clients that have been there all the time since a moment of the monotonic clock."""
+        with self.changed:
+            return {node for node, desk in self.desks.items() if desk.online() and desk.since <= since}
 
     def returning(self, within: float) -> set[int]:
         """Node ids of clients that went without a word less than `within` seconds ago: they may come back."""
@@ -175,7 +182,8 @@ class Postbox:
             desk.replaced = desk.token
             self._end_session(desk)
             desk.token, desk.heard = secrets.token_hex(32), time.monotonic()
-            desk.seen, desk.visitor = desk.heard, visitor
+            desk.seen = desk.since = desk.heard
+            desk.visitor = visitor
             if desk.question is not None:
                 desk.question.delivered = False
             self._by_token[desk.token] = desk
@@ -194,7 +202,10 @@ class Postbox:
             desk = self._by_token.get(token)
             if desk is None or not hmac.compare_digest(desk.token, token):
                 return None
-            desk.heard = desk.seen = time.monotonic()
+            now = time.monotonic()
+            if not desk.online():
+                desk.since = now
+            desk.heard = desk.seen = now
             return desk
 
     def was_replaced(self, token: str) -> bool:

@@ -3,7 +3,8 @@
 Own client app and mod both call `respond`, so nothing leaves a client in any other way: check what the server asks,
 train, clip (again, in float64, so that no rounding of the training's arithmetic escapes the bound), noise from the
 operating system on an integer grid, a row in the ledger, and only then the bytes. A request that was answered before
-gets the same bytes again.
+gets the same bytes again. What leaves is how far the weights moved (from the broadcast, or from zero where the weights
+themselves are clipped), on the grid that all clients share.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
 from nbafl.privacy import adversary
 from nbafl.privacy.adversary import Release
+from nbafl.privacy.common_grid import CommonGrid
 from nbafl.privacy.gaussian import gdp_mu
 from nbafl.privacy.ledger import Charge, Declined, Ledger, Price, Request
-from nbafl.privacy.noise import Precision, SecureGaussian, largest_coordinate, precision
+from nbafl.privacy.noise import REACH, Precision, SecureGaussian, precision, widened
 from nbafl.privacy.units import Account, in_account
 
 log = logging.getLogger("nbafl")
@@ -94,7 +96,7 @@ class Releaser:
     def answer(
         self, request: Request, client: int, start: np.ndarray, train: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """The upload for a request, as a float32 vector that is safe to send: stored, or trained and charged."""
+        """The upload for a request, as a float32 offset that is safe to send: stored, or trained and charged."""
         if (
             self.plan.secure_sums() is not None
         ):  # its noise is made for sums: a single upload carries too little
@@ -106,13 +108,19 @@ class Releaser:
         self.ledger.check(request, price)
         centre = self.reach.centre(start)
         offset = self.reach.bound(self._finite(trained(train), centre), start)
-        rounding = self.reach.rounding(start)
-        sigma, sensitivity = self._sigma(client), self._sensitivity(client)
-        noisy = SecureGaussian().add(offset, sigma, sensitivity, rounding, paid.widening)
-        # Adding the public centre and rounding to float32 is post-processing of what the noise already hides.
-        upload = (noisy + centre).astype(np.float32)
+        upload = self._hidden(offset, client, self.reach.rounding(start), paid.widening)
         self.ledger.record(request, upload.tobytes(), price)
         return upload
+
+    def _hidden(self, offset: np.ndarray, client: int, rounding: float, widening: float) -> np.ndarray:
+        """An offset with its noise, on the grid of all clients (8.4), where everything counts p_i times."""
+        share, sigma, sensitivity = self._share(client), self._sigma(client), self._sensitivity(client)
+        moved = share * rounding + float(np.spacing(share * self.reach.radius))
+        drawn = widened(share * sigma, share * sensitivity, offset.size, moved) * widening
+        if not self.grid.holds(share * self.reach.radius + REACH * drawn):  # known before there is any data
+            raise Declined("the broadcast's weights are too large for this plan's noise.")
+        noisy = SecureGaussian().add(share * offset, share * sigma, share * sensitivity, moved, widening)
+        return self.grid.rounded(noisy, client)
 
     def price(self, client: int, dimension: int | None = None) -> Price:
         """What one more answer costs each account, by the plan's own accounting.
@@ -149,14 +157,22 @@ class Releaser:
         sigma = float(self.noise.sigma_uplink[client])
         if not sigma > 0:
             raise Declined("this plan adds no noise to uploads, so nothing is uploaded.")
-        if self.reach.radius > largest_coordinate(sigma):  # a refusal after training would depend on the data
-            raise Declined(
-                f"this plan's noise {sigma:.3g} is too small for its clipping norm {self.reach.radius:.3g}."
-            )
+        assert self.grid  # a refusal after training would depend on the data
         return sigma
+
+    @functools.cached_property
+    def grid(self) -> CommonGrid:
+        """Where all clients' uploads lie; `Declined` where the plan's noise is too small for one."""
+        try:
+            return CommonGrid.of(self.release, self.noise, self.reach.radius)
+        except Refused as error:
+            raise Declined(str(error)) from None
 
     def _sensitivity(self, client: int) -> float:
         return float(self.release.uplink[client])
+
+    def _share(self, client: int) -> float:
+        return float(self.release.weights[client])
 
     @staticmethod
     def _finite(vector: np.ndarray, centre: np.ndarray) -> np.ndarray:
@@ -199,6 +215,7 @@ def respond(
     layout, received = read(message.content.get(wire.ARRAYS))
     start = layout.vector(received)
     wire.check_broadcast(start)
+    layout.check_precision()
     request = Request(instruction.plan, instruction.round, wire.digest(received))
     asked = Broadcast(instruction, layout, start)
     upload = releaser.answer(request, instruction.client, start, lambda: train(asked))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nbafl.errors import Refused
+from nbafl.evaluation import Evaluation
 from nbafl.flower import wire
 from nbafl.flower.roster import Roster
 from nbafl.flower.secure_rounds import SecureRounds
@@ -55,11 +56,8 @@ class SecureServer(Server):
             evaluation=self.evaluation,
         )
 
-    def _ask_for_counts(self, number: int) -> dict[str, float]:
+    def _ask_for_counts(self, number: int, agreed: Evaluation) -> dict[str, float]:
         """Accuracy or loss from a secure sum of scores; a lost one costs a number and nothing else."""
-        agreed = self.evaluation
-        if agreed is None or not agreed.due(number, self.plan):
-            return {}
         broadcast = wire.to_record(self._layout.arrays(self.vector.numpy(), {}))
         with self.progress.during("evaluating"):
             try:
@@ -90,11 +88,9 @@ class SecureServer(Server):
             self._step_to(torch.from_numpy(found.vector), number)
         happened.still_online = sorted(each - 1 for each in self._connected())
         self.progress.count(len(happened.answered), ["lost" for _ in happened.missing])
-        self._finished(happened)
         return happened
 
     def _step_to(self, mean: torch.Tensor, number: int) -> None:
         """The server's step, as in every other federation and simulation."""
         current = torch.from_numpy(self._layout.vector(self._layout.arrays(self.vector.numpy(), {})))
-        following, self.strategy.kept = self.strategy.server.step(current, mean, self.strategy.kept, number)
-        self.vector = following.float()
+        self.vector = self.strategy.advance(current, mean, number).float()

@@ -1,8 +1,9 @@
 """The server of a real federation as something that makes rounds, like the simulator does.
 
 `run.train` drives it and keeps the run folder: a round is finished once its checkpoint is in place, and the next
-broadcast leaves only after that. Beside the metrics, `answers.jsonl` says who was drawn, who answered, why the others
-did not, and how much noise the server added; what is spent so far is told from the same lines as the final statement.
+broadcast leaves only after that; where clients score it, the checkpoint is written before they are asked. Beside the
+metrics, `answers.jsonl` says who was drawn, who answered, why the others did not, and how much noise the server added;
+what is spent so far is told from the same lines as the final statement.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from nbafl.flower.open_round import OpenRound
 from nbafl.flower.spending import Spending
 from nbafl.flower.strategy import NbAFL
 from nbafl.flower.wire import Instruction, Layout, Malformed
-from nbafl.folders import answers, files
+from nbafl.folders import answers
 from nbafl.plan import Plan
 from nbafl.protocol import flatten, likeliest, load, record_losses, unflatten
 from nbafl.simulation.scoring.metrics import RoundMetrics
@@ -44,6 +45,10 @@ HANG_UP = 10.0
 """Seconds a client may take to hang up once it was told that all is over."""
 FAREWELL = 30.0
 """Seconds after the end in which clients that are just restarting are still told of it."""
+
+
+def _nowhere() -> None:
+    """A server that nobody drives keeps nothing."""
 
 
 class NotReady(Refused):
@@ -89,7 +94,12 @@ class Server:
         self._spending: Spending | None = None
         self.evaluation: Evaluation | None = None
         """Ask clients for noisy sums of scores, where there is no test set."""
+        self.keep: Callable[[], None] = _nowhere
+        """Puts `state` on disk: a broadcast that clients score must not be made again with other noise."""
         self.round, self.vector = 0, flatten(model)
+        self.made = 0
+        """Rounds whose broadcast is there; the last of them may still have to be measured."""
+        self._attempts = 0
         self._model, self._loss = model.eval(), plan.training(task, classes).loss
         self._evaluated = plan.job(task, classes).evaluated
         self._layout = Layout.of(parameters(model))
@@ -102,26 +112,42 @@ class Server:
         if self._before_round is not None:
             self._before_round(self)
         if self._facts is not None:
-            self.check_clients(self._facts(self.round))
+            self.check_clients(self._facts(self.made))
             self._facts = None
-        started, number = time.perf_counter(), self.round + 1
-        happened = self._round(number)
-        measured = self._evaluate(number)
-        if self.answers is not None:
-            answers.add(self.answers, asdict(happened))
+        started = time.perf_counter()
+        participants = self._make_round(self.round + 1) if self.made == self.round else self._participants()
+        measured = self._evaluate(self.made)
+        self.round = self.made
         return RoundMetrics(
-            round=number,
-            participants=len(happened.answered),
+            round=self.made,
+            participants=participants,
             broadcast_norm=float(self.vector.norm()),
             seconds=time.perf_counter() - started,
             **measured,
         )
+
+    def _make_round(self, number: int) -> int:
+        """A round with a line in `answers.jsonl`; how many answered."""
+        if self.plan.drawn < self.plan.clients and self.answers is not None:
+            answers.begin(self.answers, number)
+        self._attempts += 1
+        happened = self._round(number)
+        happened.attempts, self._attempts = self._attempts, 0
+        if self.answers is not None:
+            answers.add(self.answers, asdict(happened))
+        self._finished(happened)
+        return len(happened.answered)
+
+    def _participants(self) -> int:
+        """How many answered in the last round, which an earlier process made and did not measure."""
+        return answers.first(self.answers, self.plan, self.made)[-1].answers
 
     def _round(self, number: int) -> OpenRound:
         """Ask, collect, average: the next broadcast is in `vector`."""
         broadcast = wire.to_record(self._layout.arrays(self.vector.numpy(), {}))
         with self.progress.during("waiting"):
             messages = self.strategy.configure_train(number, broadcast, ConfigRecord(), self.hub.exchange)
+        asked = time.monotonic()
         with self.progress.during("training"):
             replies = self.hub.exchange.send_and_receive(messages, timeout=self.timeout)
         with self.progress.during("aggregating"):
@@ -133,23 +159,24 @@ class Server:
                 kinds = [self.strategy.kind_of(client) for client in happened.missing]
                 self.progress.count(len(happened.answered), kinds)
             self.vector = torch.from_numpy(self._layout.vector(self._layout.read(following))).float()
-        self._finished(happened)
+        steady = {self.hub.nodes[node] for node in self.hub.postbox.steady(asked)}
+        happened.still_online = [client for client in happened.still_online if client in steady]
         return happened
 
     def count_rounds(self) -> None:
         """Enter what the rounds of earlier processes cost; until then nobody is told an epsilon."""
         self._spending = Spending(self.plan, self.evaluation)
-        for made in answers.first(self.answers, self.plan, self.round):
+        for made in answers.first(self.answers, self.plan, self.made):
             self._spending.add(made)
         self.progress.epsilon = self._spending.epsilon()
-        self.progress.rounds_done = self.round
+        self.progress.rounds_done = self.made
 
     def _finished(self, happened: OpenRound) -> None:
         """Enter a round: its cost first, so that no epsilon is ever told for fewer rounds than are."""
         assert self._spending is not None, "step comes first"
         self._spending.add(answers.as_round(asdict(happened), self.plan))
         self.progress.epsilon = self._spending.epsilon()
-        self.progress.rounds_done = self.round = happened.number
+        self.progress.rounds_done = self.made = happened.number
 
     def check_clients(self, facts: Facts) -> None:
         """Ask everybody whether it could answer; before the first round one refusal stops all, and costs nobody."""
@@ -170,7 +197,7 @@ class Server:
             for reply in self.hub.exchange.send_and_receive(questions, timeout=self.timeout)
             if reply.has_error() and reply.error.code == wire.REFUSED
         }
-        if refused and self.round == 0:
+        if refused and self.made == 0:
             raise NotReady({self.strategy.name(client): reason for client, reason in refused.items()})
         self.strategy.gone.update(refused)
 
@@ -189,17 +216,19 @@ class Server:
         return {
             "vector": self.vector,
             "round": torch.tensor(self.round),
+            "made": torch.tensor(self.made),
             "draw_seed": torch.tensor(self.strategy.draw_seed),
             **self.strategy.kept,
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.vector, self.round = state["vector"], int(state["round"])
+        self.made = int(state.get("made", state["round"]))
         self.strategy.draw_seed = int(state["draw_seed"])
-        own = ("vector", "round", "draw_seed")
+        own = ("vector", "round", "made", "draw_seed")
         self.strategy.kept = {name: value for name, value in state.items() if name not in own}
         if self.answers is not None:
-            files.keep_lines(self.answers, lambda line: line["number"] <= self.round)
+            self._attempts = answers.keep(self.answers, self.made)
         self.count_rounds()
 
     def say_goodbye(self, outcome: str) -> None:
@@ -227,11 +256,8 @@ class Server:
                 break
             time.sleep(0.05)
 
-    def _ask_for_counts(self, number: int) -> dict[str, float]:
-        """Accuracy or loss from the clients' noisy sums of scores, in the rounds agreed on."""
-        agreed = self.evaluation
-        if agreed is None or not agreed.due(number, self.plan):
-            return {}
+    def _ask_for_counts(self, number: int, agreed: Evaluation) -> dict[str, float]:
+        """Accuracy or loss from the clients' noisy sums of scores."""
         arrays = wire.to_record(self._layout.arrays(self.vector.numpy(), {}))
         sent, questions = {}, []
         for node in self.hub.exchange.get_node_ids():  # everybody, drawn or not
@@ -251,7 +277,10 @@ class Server:
 
     def _evaluate(self, number: int) -> dict[str, float]:
         if self.evaluation is not None and self._test is None:
-            return self._ask_for_counts(number)
+            if not self.evaluation.due(number, self.plan):
+                return {}
+            self.keep()
+            return self._ask_for_counts(number, self.evaluation)
         if self._test is None or not self._evaluated(number):
             return {}
         with torch.no_grad(), self.progress.during("evaluating"):

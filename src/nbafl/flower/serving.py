@@ -201,9 +201,11 @@ def _make_rounds(
         if on_round:
             on_round(metrics, [members.names[client] for client in sorted(last.missing)] if last else [])
 
+    fingerprints = _fingerprints(server, plan)
+    server.keep = partial(checkpoint.write, run, server, fingerprints[0])
     try:
         train(
-            run, server, _fingerprints(server, plan), resume, show, facts=made, schema=schema,
+            run, server, fingerprints, resume, show, facts=made, schema=schema,
             score=None if server.evaluation else lambda trained: score_test(trained, (test.x, test.y), test.task, schema),
             callbacks=callbacks,
         )  # fmt: skip

@@ -31,16 +31,13 @@ from safetensors.numpy import save
 from nbafl.durable import write_bytes
 from nbafl.errors import DataError, Refused, UsageError
 from nbafl.flower import wire
+from nbafl.flower.average import noisy_average
 from nbafl.flower.inbox import Inbox, Refusal
 from nbafl.flower.open_round import NOT_CONNECTED, NOT_IN_TIME, OpenRound, TooFew
-from nbafl.flower.release import precision_of
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.plan import Plan
-from nbafl.privacy.dropouts import top_up_variance
-from nbafl.privacy.noise import SecureGaussian
 from nbafl.privacy.scope import Scope
-from nbafl.privacy.sensitivity import downlink
-from nbafl.protocol import aggregate, draw, normalise
+from nbafl.protocol import draw
 from nbafl.protocol.server import State
 
 log = logging.getLogger("nbafl")
@@ -102,7 +99,6 @@ class NbAFL(Strategy):
         self._start: dict[str, np.ndarray] = {}
         self._sent: dict[int, Instruction] = {}
         self._grid: Grid
-        self._release, self._noise = plan.release(), plan.noise_scales()
 
     # --- Flower's interface ------------------------------------------------------------------------------
 
@@ -121,6 +117,11 @@ class NbAFL(Strategy):
             raise UsageError("num_rounds", num_rounds, f"the plan's {self.plan.rounds} rounds")
         if evaluate_config is not None and len(evaluate_config):
             raise UsageError("evaluate_config", evaluate_config, "left out: clients report no metrics")
+        if self.checkpoint is None:
+            log.warning(
+                "no checkpoint was given: if this server is started again, it makes its rounds again with other noise, "
+                "and no epsilon covers that."
+            )
         done, arrays = self.resume(initial_arrays)
         result = Result()
         result.arrays = arrays
@@ -153,9 +154,13 @@ class NbAFL(Strategy):
         """One message for each client drawn that is there: broadcast, plan, round and a ticket of its own."""
         self._learn_layout(arrays)
         drawn = draw(self.draw_seed, server_round, self.plan.clients, self.plan.drawn).tolist()
+        # Everybody is waited for at first, later on only who was drawn: who waits for them sees that they were.
+        before = self._number(set(grid.get_node_ids())) if self._sent else None
         nodes = self._nodes(grid, drawn)
         self._grid = grid
-        self.last = OpenRound(server_round, drawn, online=self._available(nodes))
+        self.last = OpenRound(
+            server_round, drawn, online=self._available(nodes if before is None else before)
+        )
         self._sent, messages = {}, []
         for client in drawn:
             if client not in nodes:
@@ -181,7 +186,8 @@ class NbAFL(Strategy):
         """The next broadcast: checked uploads averaged, the server's noise on top, written down before it is sent."""
         assert self.last is not None, "configure_train comes first"
         uploads = self._good_uploads(self.last, replies)
-        arrays = self._step(server_round, self._noisy_average(self.last, uploads))
+        start = self._layout_known.vector(self._start)
+        arrays = self._step(server_round, noisy_average(self.plan, self.last, uploads, start))
         return arrays, MetricRecord({"answered": len(self.last.answered)})
 
     def configure_evaluate(  # Flower names the arguments
@@ -204,7 +210,7 @@ class NbAFL(Strategy):
 
     def summary(self) -> None:
         """One line in Flower's log."""
-        noise = self._noise
+        noise = self.plan.noise_scales()
         log.info(
             "NbAFL: %d clients, %d a round, sigma uplink %.4g, sigma downlink %.4g, claimed: epsilon %g %s",
             self.plan.clients,
@@ -262,14 +268,18 @@ class NbAFL(Strategy):
     def _step(self, number: int, mean: np.ndarray) -> ArrayRecord:
         """The server's step towards a mean: the next broadcast, written down before it is sent."""
         current = torch.from_numpy(self._layout_known.vector(self._start))
-        following, kept = self.server.step(current, torch.from_numpy(mean), self.kept, number)
-        vector = following.numpy()
-        if not np.isfinite(vector).all() or np.abs(vector).max() > wire.LARGEST:
-            raise Refused(f"round {number} gave a model with weights far out of range: it is not broadcast.")
-        self.kept = kept
-        arrays = self._layout_known.arrays(vector, self._start)
+        following = self.advance(current, torch.from_numpy(mean), number).numpy()
+        arrays = self._layout_known.arrays(following, self._start)
         self._save(number, arrays)
         return wire.to_record(arrays)
+
+    def advance(self, current: torch.Tensor, mean: torch.Tensor, number: int) -> torch.Tensor:
+        """The server's step towards a mean; a model that nobody would train is never kept or sent."""
+        following, kept = self.server.step(current, mean, self.kept, number)
+        if not following.isfinite().all() or following.abs().max() > wire.LARGEST:
+            raise Refused(f"round {number} gave a model with weights far out of range: it is not broadcast.")
+        self.kept = kept
+        return following
 
     def wait_for_all(self, grid: Grid) -> dict[int, int]:
         """Client number to node id, once all are connected or `wait` is over."""
@@ -357,22 +367,6 @@ class NbAFL(Strategy):
                 happened.missing,
             )
         return uploads
-
-    def _noisy_average(self, happened: OpenRound, uploads: Mapping[int, np.ndarray]) -> np.ndarray:
-        """sum p_i w_i over those who answered, plus server noise with the top-up for those who did not."""
-        drawn, answered = np.array(happened.drawn), np.array(happened.answered)
-        stacked = torch.from_numpy(np.stack([uploads[client] for client in happened.answered]))
-        average = aggregate(stacked, self._release.weights[answered]).numpy()
-        weights, uplink = self._release.weights[drawn], self._release.uplink[drawn]
-        sigma_uplink, sigma_downlink = self._noise.sigma_uplink[drawn], self._noise.sigma_downlink
-        extra = top_up_variance(weights, sigma_uplink, sigma_downlink, np.isin(drawn, answered))
-        happened.sigma_downlink = math.sqrt(sigma_downlink**2 + extra)
-        if happened.sigma_downlink == 0:
-            return average
-        widening = precision_of(self.plan, average.size).widening
-        return SecureGaussian().add(
-            average, happened.sigma_downlink, downlink(uplink, normalise(weights)), widening=widening
-        )
 
     def _save(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
         self._start = dict(arrays)

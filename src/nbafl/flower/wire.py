@@ -92,6 +92,12 @@ class Layout:
         """d: how many numbers are clipped and noised."""
         return sum(math.prod(shape) for _, shape, _ in self.floats)
 
+    def check_precision(self) -> None:
+        """An upload must keep its place on the grid of all clients, for which 16 bits are too few."""
+        for name, _, kind in self.floats:
+            if kind.itemsize < np.dtype(np.float32).itemsize:
+                raise Malformed(f"array {name!r} is {kind}; uploads need at least float32.")
+
     @property
     def largest_bytes(self) -> int:
         """Bytes these arrays take as they travel, at most."""

@@ -1,6 +1,8 @@
 """answers.jsonl of a federation's run: who was online, drawn and heard in each round, and the server's noise in it.
 
 The privacy statement is made from this file, so a round that is missing in it counts as the worst that the plan allows.
+Where only some clients are drawn, a line says that a round was begun before anybody is asked: a round that stops tells
+who was drawn, and one that took several attempts is not one for which everybody was online.
 """
 
 from __future__ import annotations
@@ -16,6 +18,20 @@ from nbafl.plan import Plan
 from nbafl.privacy.dropouts import AnsweredRound
 
 FILE = "answers.jsonl"
+
+
+BEGUN = "begun"
+
+
+def begin(path: Path, number: int) -> None:
+    """Write down that a round is begun, on disk before anybody is asked."""
+    add(path, {BEGUN: number})
+
+
+def keep(path: Path, done: int) -> int:
+    """Keep the rounds done and what was begun of the next; how often that was."""
+    files.keep_lines(path, lambda line: line.get(BEGUN) == done + 1 or 1 <= line.get("number", 0) <= done)
+    return sum(line.get(BEGUN) == done + 1 for line in files.lines(path))
 
 
 def add(path: Path, entry: dict[str, Any]) -> None:
@@ -48,6 +64,7 @@ def as_round(line: dict[str, Any] | None, plan: Plan, path: Path | None = None) 
         complete = (
             len(line.get("online", ())) == len(line.get("still_online", ())) == plan.clients
             and len(answered) == plan.drawn
+            and line.get("attempts") == 1
         )
     except (KeyError, TypeError, ValueError):
         raise files.damaged(path or Path(FILE), "a line in it says nothing of a round") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nbafl.errors import UsageError
 from nbafl.privacy import sensitivity
+from nbafl.privacy.solving import Solve
 from nbafl.rules.base import Reach, Rule
 from nbafl.tasks import BINARY, CLASSIFICATION, LOSSES
 
@@ -45,13 +46,13 @@ class Proximal(Rule):
             raise UsageError(
                 "loss", plan.loss, "unset under sensitivity proximal (its losses are convex by proof)"
             )
+        if (
+            plan.tolerance is not None and plan.tolerance > 0 and plan.mu > 0
+        ):  # other values are refused elsewhere
+            Solve(*self._constants(plan), plan.mu, plan.tolerance).check()
 
     def sensitivity(self, plan: Plan) -> Sensitivity:
-        assert plan.feature_norm is not None  # `needs` it
-        # Numbers are learned with Huber's loss, whose G = R is within softmax's √2·R; rho is checked where steps are made.
-        loss = LOSSES[BINARY if plan.task == BINARY else CLASSIFICATION]
-        constants = sensitivity.constants_of(loss, plan.feature_norm)
-        lipschitz, smoothness = (plan.largest_weight * each for each in constants)
+        lipschitz, smoothness = self._constants(plan)
         steps = None if plan.tolerance is not None else plan.local_steps
         return sensitivity.proximal(
             plan.clip,
@@ -63,6 +64,14 @@ class Proximal(Rule):
             lr=plan.lr if steps else None,
             smoothness=smoothness if steps else None,
         )
+
+    def _constants(self, plan: Plan) -> tuple[float, float]:
+        """G and rho of one record's loss, its class's weight included."""
+        assert plan.feature_norm is not None  # `needs` it
+        # Numbers are learned with Huber's loss, whose G = R is within softmax's √2·R; rho is checked where steps are made.
+        loss = LOSSES[BINARY if plan.task == BINARY else CLASSIFICATION]
+        lipschitz, smoothness = sensitivity.constants_of(loss, plan.feature_norm)
+        return plan.largest_weight * lipschitz, plan.largest_weight * smoothness
 
     def reach(self, training: Training | Plan) -> Reach:
         return Reach(False, training.clip)
