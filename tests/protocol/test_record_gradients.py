@@ -233,6 +233,36 @@ def test_gram_sums_that_cancel_never_come_out_too_short() -> None:
     assert bool((gram(a @ a.mT, s @ s.mT) >= true).all())
 
 
+class MeanOverPlaces(nn.Module):
+    """One linear layer at every place of a record, and the mean of its answers."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).mean(1)
+
+
+@pytest.mark.parametrize("places", [8, 2], ids=["formed", "Gram"])
+@pytest.mark.parametrize("size", [1e12, 1e18, 1e25])
+def test_a_record_whose_places_cancel_swallows_no_other(places: int, size: float) -> None:
+    """Its gradient is 0 and nothing is clipped; added place by place it moved an upload 47 times as far as 2 eta G/m."""
+    torch.manual_seed(0)
+    inputs, outputs = (3, 2) if places == 8 else (16, 16)
+    model, count = MeanOverPlaces(inputs, outputs).double(), 100
+    x, y = torch.randn(count, places, inputs).double() + 2, torch.zeros(count, dtype=torch.int64)
+    shares, training = torch.full((count,), 1 / count).double(), Training(rule="gradient", steps=1)
+    point = flatten(model)
+    before, _ = clipped_gradient(model, x, y, point, shares, training)
+    for row in (0, count // 2, count - 1):
+        crafted = x.clone()
+        crafted[row] = 0
+        crafted[row, 0], crafted[row, 1] = size, -size
+        after, _ = clipped_gradient(model, crafted, y, point, shares, training)
+        assert float((after - before).norm()) <= 2 * training.record_clip / count
+
+
 def test_frozen_weights_do_not_make_chunks_small() -> None:
     """They are the same for all records: counted once a record, they would cut a batch into a chunk for every few."""
     base = nn.Linear(24, 2000)

@@ -13,7 +13,9 @@ whichever is smaller. Convolutions are the same with patches in place of a_t (st
 with unit vectors. A weight that is used several times (tied, recurrent) has the places of all its uses.
 
 Gram sums cancel where the slopes of a record do, and then lose digits. `SLACK` times the largest value they could have is
-added to their square, so that what is lost can only shorten a record's share, never lengthen it.
+added to their square, so that what is lost can only shorten a record's share, never lengthen it. A gradient that was formed
+is what its length was taken of, so the weighted sum takes it and not its places again: places of 1e25 that cancel
+in one record would swallow all others on their way through a common sum.
 """
 
 from __future__ import annotations
@@ -78,15 +80,20 @@ class Places:
     inputs: Tensor
     slopes: Tensor
     across: bool = False
+    held: Direct | None = None
+    """The gradients themselves, where `squares` had to form them."""
 
     def squares(self) -> Tensor:
         if self.inputs.shape[1] == 1:
             return _vecdot(self.inputs[:, 0]) * _vecdot(self.slopes[:, 0])
         if self._by_gram():
             return gram(self.inputs @ self.inputs.mT, self.slopes @ self.slopes.mT)
-        return Direct(self.gradients()).squares()
+        self.held = Direct(self.gradients())
+        return self.held.squares()
 
     def weighted(self, scale: Tensor, silent: bool | None = None) -> Tensor:
+        if self.held is not None:
+            return self.held.weighted(scale, silent)
         a, s = quiet(self.inputs, scale, silent).flatten(0, 1), quiet(self.slopes, scale, silent)
         s = (s * scale[:, None, None]).flatten(0, 1)
         return (a.T @ s if self.across else s.T @ a).reshape(-1)
