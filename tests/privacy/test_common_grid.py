@@ -112,3 +112,11 @@ def test_noise_that_float32_cannot_hold_is_refused() -> None:
     plan = Plan(clients=5, sensitivity="gradient", samples=10**8, epsilon=2.0, delta=1e-9)
     with pytest.raises(Refused, match="rounded to float32, uploads would not hide each other"):
         grid_of(plan)
+
+
+@pytest.mark.parametrize("clip", [1e-44, 1e-41, 1e37])
+def test_a_clipping_norm_that_float32_has_no_digits_for_is_refused(clip: float) -> None:
+    """Multiples below its normal numbers came back as others: each upload was rounded on a grid of its own again."""
+    plan = Plan(clients=3, sensitivity="client", clip=clip, epsilon=1.0, delta=1e-5)
+    with pytest.raises(Refused, match="out of the range of float32"):
+        grid_of(plan)

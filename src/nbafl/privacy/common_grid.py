@@ -29,6 +29,8 @@ HELD = 2.0**22
 SPREADS = 2 * REACH
 """Beyond so many spreads there is no noise, though it be drawn twice as wide as planned."""
 
+SMALLEST, LARGEST = (float(each) for each in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+
 
 @dataclass(frozen=True)
 class CommonGrid:
@@ -54,7 +56,11 @@ class CommonGrid:
                 "rounded to float32, uploads would not hide each other."
             )
         coarsest = _power_of_two(least / FEWEST_STEPS)
-        return cls(max(2 * _power_of_two(farthest / HELD), coarsest * FINER), weights)
+        grid = cls(max(2 * _power_of_two(farthest / HELD), coarsest * FINER), weights)
+        # Below its normal numbers float32 has no digits for multiples, and above them infinity.
+        if not (grid.step / weights.max() >= SMALLEST and HELD * grid.step / weights.min() <= LARGEST):
+            raise Refused(f"this plan's clipping norm {radius:.3g} is out of the range of float32.")
+        return grid
 
     def holds(self, largest: float) -> bool:
         """Whether float32 tells multiples apart as far out as that."""
