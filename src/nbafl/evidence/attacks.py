@@ -22,9 +22,10 @@ def problems(content: dict[str, Any], plan: Plan) -> Iterator[Finding]:
     claimed = {"adversary": plan.adversary, "claimed_epsilon": plan.epsilon, "delta": plan.delta}
     for name, value in claimed.items():
         yield from differences(found[name], value, f"audit.{name}")
-    for name in ("confidence", "trials"):
-        if not is_number(found[name]):
-            yield Finding(f"audit.{name}", "is not a number")
+    if not is_number(found["confidence"]) or not 0 < found["confidence"] < 1:
+        yield Finding("audit.confidence", "is not a number between 0 and 1")
+    if not is_number(found["trials"]) or found["trials"] < 1:
+        yield Finding("audit.trials", "is not a number of trials")
     yield from _verdict(found, plan)
     secure = plan.secure_sums() is not None
     for name, attack in ({} if secure else found["attacks"]).items():

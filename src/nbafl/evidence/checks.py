@@ -20,7 +20,7 @@ from jinja2 import TemplateError
 from nbafl import __version__
 from nbafl.errors import NbaflError
 from nbafl.evaluation import Evaluation
-from nbafl.evidence import attacks, extracts, rounds, signatures, wording
+from nbafl.evidence import attacks, extracts, parts, rounds, signatures, wording
 from nbafl.evidence.canonical import canonical, sha256
 from nbafl.evidence.comparison import Finding, differences
 from nbafl.evidence.content import FORMAT, Remade, on_trust
@@ -127,6 +127,8 @@ def _recomputed(sealed: Sealed, again: Callable[[], Remade], words: bool) -> Ite
         return
     datetime.fromisoformat(content["made"])  # not a sentence
     made = again()
+    yield from parts.problems(content, made, words)
+    yield from rounds.problems(content["rounds"], made.plan, made.facts)
     yield from differences(content["statement"], made.statement, "statement", words)
     yield from wording.versions(content)
     if words:

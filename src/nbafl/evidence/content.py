@@ -30,6 +30,15 @@ FILES = (
 )  # fmt: skip
 """Files of the run folder whose sha256 is kept."""
 PUBLIC_SCORES = ("accuracy", "balanced_accuracy", "auc", "log_loss", "rmse", "mae", "r2")
+SECTIONS = (
+    "format", "made", "summary", "statement", "schema", "participants", "ledgers", "audit", "questions", "versions", "files",
+    "plan", "facts", "rounds", "model",
+)  # fmt: skip
+CARD = (
+    "sha256", "parameters", "frozen_parameters", "name", "task", "inputs", "outputs", "rounds", "test", "test_accuracy",
+)  # fmt: skip
+EXTRACT = ("client", "plan", "evaluation", "rows", "spent", "key", "signature")
+"""Names in an extract of a ledger (`extracts.make`)."""
 
 
 def run_of(path: Path) -> RunFolder:
@@ -78,6 +87,11 @@ class Remade:
     facts: Facts | None
     statement: dict[str, Any]
     summary: list[list[str]]
+
+    @property
+    def federation(self) -> bool:
+        """Whether it is about a federation of real parties."""
+        return self.facts is not None and self.facts.where == "federation"
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Remade:
@@ -148,13 +162,20 @@ def _model_card(run: RunFolder, facts: Facts | None, model: str) -> dict[str, An
         "sha256": model,
         "parameters": run.privacy["model_parameters"],
         "frozen_parameters": run.privacy.get("frozen_parameters", 0),
-        "name": run.plan.model if facts is None else facts.model,
+        **known_of_model(run.plan, facts),
+        "test": {name: scores[name] for name in PUBLIC_SCORES if name in scores} if tested else None,
+        "test_accuracy": run.summary()["test_accuracy"],
+    }
+
+
+def known_of_model(plan: Plan, facts: Facts | None) -> dict[str, Any]:
+    """What plan and facts say of the model; the run is finished."""
+    return {
+        "name": plan.model if facts is None else facts.model,
         "task": None if facts is None else facts.task,
         "inputs": None if facts is None else list(facts.shape),
         "outputs": None if facts is None else facts.outputs,
-        "rounds": run.rounds_done,
-        "test": {name: scores[name] for name in PUBLIC_SCORES if name in scores} if tested else None,
-        "test_accuracy": run.summary()["test_accuracy"],
+        "rounds": plan.rounds,
     }
 
 
@@ -164,12 +185,13 @@ def _participants(run: RunFolder, facts: Facts | None) -> dict[str, Any]:
     if home.run == run.path.resolve() and home.roster_file.is_file():
         roster = Roster.load(home.roster_file)
         return {"roster": roster.digest(), "clients": [asdict(member) for member in roster.members]}
+    return {"roster": None, "count": run.plan.clients, "clients": numbered(facts)}
+
+
+def numbered(facts: Facts | None) -> list[dict[str, Any]]:
+    """The clients that facts name, where no roster is at hand."""
     names = () if facts is None else facts.clients
-    return {
-        "roster": None,
-        "count": run.plan.clients,
-        "clients": [{"number": number, "name": name} for number, name in enumerate(names, 1)],
-    }
+    return [{"number": number, "name": name} for number, name in enumerate(names, 1)]
 
 
 def _digests(folder: Path) -> dict[str, str]:

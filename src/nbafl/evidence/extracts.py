@@ -134,6 +134,8 @@ def _chain(entries: list[dict[str, Any]], rows: list[Row]) -> Iterator[str]:
 
 
 def _same(said: dict[str, Any], computed: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(said.keys() - computed.keys()):
+        yield f"what it spent has no room for {name[:40]!r}"
     for name, value in computed.items():
         same = (
             math.isclose(said[name], value, rel_tol=1e-6) if isinstance(value, float) else said[name] == value

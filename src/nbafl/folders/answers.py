@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nbafl.folders import files
+from nbafl.folders.facts import Facts
 from nbafl.plan import Plan
 from nbafl.privacy.dropouts import AnsweredRound
 
@@ -43,9 +44,10 @@ def add(path: Path, entry: dict[str, Any]) -> None:
 
 
 def read(folder: Path, plan: Plan) -> list[AnsweredRound] | None:
-    """The plan's rounds as they were; None for a run that is no federation's."""
-    path = folder / FILE
-    return first(path, plan, plan.rounds) if path.is_file() else None
+    """The plan's rounds as they were, the worst that may be where a federation lost the file; None for a simulation."""
+    path, facts = folder / FILE, Facts.load(folder)
+    federation = path.is_file() or (facts is not None and facts.where == "federation")
+    return first(path, plan, plan.rounds) if federation else None
 
 
 def first(path: Path | None, plan: Plan, rounds: int) -> list[AnsweredRound]:
