@@ -9,6 +9,7 @@ from pathlib import Path
 import dp_accounting
 import numpy as np
 import pytest
+import torch
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from tests.paper_setting import Plan
 from torch import nn
@@ -59,6 +60,31 @@ def test_the_rounds_asked_are_every_kth_and_the_last() -> None:
             due = [number for number in range(1, rounds + 1) if agreed.due(number, plan)]
             assert len(due) == agreed.count(plan)
             assert due[-1] == rounds
+
+
+class Whole(nn.Module):
+    """Answers the second class to everybody once some record of many is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.drop = nn.Linear(4, 3), nn.Dropout(0.9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answers = self.drop(self.layer(x))
+        large = (x.max() > 1e6) & (len(x) > 2)
+        return torch.where(large, torch.eye(3, dtype=x.dtype)[1], answers)
+
+
+def test_one_record_moves_a_sum_of_scores_by_one_whatever_the_model_does_with_many(tmp_path: Path) -> None:
+    made = client(tmp_path)
+    made = Client(made.releaser, Whole(), *(each.numpy() for each in (made.x.float(), made.y)))
+    made.evaluation, point = EVALUATION, np.zeros(15)
+    point[12] = 1.0  # the first class to everybody
+    x, y = np.zeros((50, 4), np.float32), np.zeros(50, np.int64)
+    made.held_out = (x, y)
+    assert made.total(point) == (50.0, 50), "nothing is dropped"
+    made.held_out = (np.where(np.arange(50)[:, None] == 7, np.float32(1e9), x), y)
+    assert made.total(point)[0] >= 49.0
 
 
 def test_the_price_is_that_of_an_independent_accountant() -> None:

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from nbafl.data.federation import Federation
 from nbafl.errors import UsageError
-from nbafl.protocol import Training, flatten, record_gradients
-from nbafl.protocol.independence import ready_to_train
+from nbafl.protocol import Training, flatten, record_gradients, unflatten
+from nbafl.protocol.independence import answers_alone, fresh, ready_to_train
 from nbafl.rules import upload
 from nbafl.simulation import Job, Simulator, simulate_batch
 
@@ -162,3 +162,37 @@ def test_dropout_under_gradient_is_the_same_alone_and_in_a_batch(monkeypatch: py
     for job, metrics in zip(jobs, batched, strict=True):
         run = Simulator(data, model, job, "cpu", measure={"train"})
         assert [m.train_loss for m in metrics] == [run.step().train_loss for _ in range(6)]
+
+
+class MixingMany(Mixing):
+    """Takes the mean of the batch off each record where there are more than two: `ready_to_train` does not notice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if len(x) > 2 else self.layer(x)
+
+
+class Sequences(nn.Module):
+    """torch has no rule for vmap here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.last, self.drop = nn.LSTM(1, 5), nn.Linear(5, CLASSES), nn.Dropout(0.9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.last(self.layers(x.T[..., None])[0][-1]))
+
+
+@pytest.mark.parametrize("make", [RunningMean, Counter, Mixing, MixingMany, Sequences])
+def test_each_record_is_answered_as_if_it_were_the_only_one(make: type[nn.Module]) -> None:
+    """One record moved a client's sum of scores by 200, where 1 is what the noise is made for."""
+    torch.manual_seed(1)
+    model, x = make().train(), torch.randn(1500, *SHAPE)
+    weights = unflatten(flatten(model), model)
+    found = answers_alone(model, weights, x)
+    for row in (0, 1, 1023, 1024, 1499):
+        with torch.no_grad():
+            alone = fresh(model).eval()(x[row : row + 1])[0]
+        torch.testing.assert_close(found[row], alone)
+    crafted = x.clone()
+    crafted[0] = 1e6
+    torch.testing.assert_close(answers_alone(model, weights, crafted)[1:], found[1:], rtol=0, atol=0)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
@@ -33,6 +34,8 @@ _DROPOUTS = (
     functional.alpha_dropout,
     functional.feature_alpha_dropout,
 )
+ANSWERS = 1024
+"""Records answered side by side."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """Their sixth argument is the dropout between layers."""
 
@@ -58,6 +61,22 @@ def fresh(model: nn.Module, replaced: Iterable[nn.Parameter] = ()) -> nn.Module:
     """
     plain = (each for each in replaced if type(each) is nn.Parameter)
     return copy.deepcopy(model, {id(each): nn.Parameter(each.detach()) for each in plain})
+
+
+def answers_alone(model: nn.Module, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+    """What the model answers to each record by itself, in evaluation mode: no record enters the answer to another."""
+
+    def answers(records: Tensor) -> Tensor:
+        used = fresh(model).eval()
+        return vmap(lambda one: functional_call(used, weights, (one[None],))[0], randomness="different")(
+            records
+        )
+
+    with torch.no_grad():
+        try:
+            return torch.cat([answers(records) for records in x.split(ANSWERS)])
+        except Exception:  # torch has no rule for what this model does: a copy for every record
+            return torch.cat([functional_call(fresh(model).eval(), weights, (one,)) for one in x.split(1)])
 
 
 def ready_to_train(
