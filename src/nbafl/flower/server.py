@@ -100,6 +100,8 @@ class Server:
         self.made = 0
         """Rounds whose broadcast is there; the last of them may still have to be measured."""
         self._attempts = 0
+        self._unable: frozenset[int] = frozenset()
+        """Clients that gave nothing when they were last drawn."""
         self._model, self._loss = model.eval(), plan.training(task, classes).loss
         self._evaluated = plan.job(task, classes).evaluated
         self._layout = Layout.of(parameters(model))
@@ -165,18 +167,25 @@ class Server:
 
     def count_rounds(self) -> None:
         """Enter what the rounds of earlier processes cost; until then nobody is told an epsilon."""
-        self._spending = Spending(self.plan, self.evaluation)
+        self._spending, self._unable = Spending(self.plan, self.evaluation), frozenset()
         for made in answers.first(self.answers, self.plan, self.made):
             self._spending.add(made)
+        for line in answers.lines_of(self.answers, self.made):
+            self._unable = answers.unable_after(line, self._unable)
         self.progress.epsilon = self._spending.epsilon()
         self.progress.rounds_done = self.made
 
     def _finished(self, happened: OpenRound) -> None:
         """Enter a round: its cost first, so that no epsilon is ever told for fewer rounds than are."""
         assert self._spending is not None, "step comes first"
-        self._spending.add(answers.as_round(asdict(happened), self.plan))
+        line, before = asdict(happened), self._unable
+        self._unable, self.made = answers.unable_after(line, before), happened.number
+        if self._unable - before and self.plan.drawn < self.plan.clients and self.answers is not None:
+            self.count_rounds()  # for some rounds already it may not have been able
+            return
+        self._spending.add(answers.as_round(line, self.plan, doubted=bool(self._unable)))
         self.progress.epsilon = self._spending.epsilon()
-        self.progress.rounds_done = self.made = happened.number
+        self.progress.rounds_done = self.made
 
     def check_clients(self, facts: Facts) -> None:
         """Ask everybody whether it could answer; before the first round one refusal stops all, and costs nobody."""
