@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message
 from tests.flower.rooms import MODEL, Room, constant, hub_of
 from tests.paper_setting import Plan
 from torch import nn
 
 from nbafl.flower import NbAFL, wire
 from nbafl.flower.server import Server
+from nbafl.flower.wire import Instruction
 from nbafl.folders import answers, runs
 from nbafl.protocol import draw
 from nbafl.run import Run
@@ -150,8 +151,13 @@ def test_rounds_around_one_in_which_somebody_gave_nothing_keep_no_secret(tmp_pat
 def test_what_is_told_while_rounds_are_made_counts_them_too(tmp_path: Path) -> None:
     """The live number and the statement read the same rounds, after a failure and after a restart."""
     silent: set[int] = set()
-    answer = constant()
-    room = Room(lambda message, asked: None if asked.client in silent else answer(message, asked), clients=10)
+
+    def answer(message: Message, asked: Instruction) -> Message | None:
+        received = wire.read_any(message.content["arrays"])
+        nothing = {name: np.zeros_like(value) for name, value in received.items()}
+        return None if asked.client in silent else wire.answer(asked, nothing, message)
+
+    room = Room(answer, clients=10)
     plan = LATE.with_fields(rounds=8)
     server = Server(
         plan, nn.Linear(4, 3), hub_of(room, 10), wait=0.2, min_answers=1, answers=tmp_path / answers.FILE

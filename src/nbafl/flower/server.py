@@ -32,7 +32,7 @@ from nbafl.flower.inspection import Facts
 from nbafl.flower.monitor import Progress
 from nbafl.flower.open_round import OpenRound
 from nbafl.flower.spending import Spending
-from nbafl.flower.strategy import NbAFL
+from nbafl.flower.strategy import SEED_BITS, NbAFL
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.folders import answers
 from nbafl.plan import Plan
@@ -43,6 +43,8 @@ log = logging.getLogger("nbafl")
 
 HANG_UP = 10.0
 """Seconds a client may take to hang up once it was told that all is over."""
+_HALF_SEED = 2 ** (SEED_BITS // 2)
+"""What one whole number of a checkpoint keeps of the seed of the draw."""
 FAREWELL = 30.0
 """Seconds after the end in which clients that are just restarting are still told of it."""
 
@@ -226,14 +228,15 @@ class Server:
             "vector": self.vector,
             "round": torch.tensor(self.round),
             "made": torch.tensor(self.made),
-            "draw_seed": torch.tensor(self.strategy.draw_seed),
+            "draw_seed": torch.tensor(divmod(self.strategy.draw_seed, _HALF_SEED)),
             **self.strategy.kept,
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.vector, self.round = state["vector"], int(state["round"])
         self.made = int(state.get("made", state["round"]))
-        self.strategy.draw_seed = int(state["draw_seed"])
+        *high, low = state["draw_seed"].reshape(-1).tolist()  # one number in earlier versions
+        self.strategy.draw_seed = sum(high) * _HALF_SEED + low
         own = ("vector", "round", "made", "draw_seed")
         self.strategy.kept = {name: value for name, value in state.items() if name not in own}
         if self.answers is not None:
