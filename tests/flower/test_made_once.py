@@ -26,6 +26,7 @@ from nbafl.folders import answers, runs
 from nbafl.plan import Plan
 from nbafl.privacy.ledger import Ledger
 from nbafl.protocol import draw
+from nbafl.run import checkpoint
 from nbafl.run.result import Run
 
 CLIENTS = 4
@@ -79,7 +80,7 @@ class Data:
     task, given_shape, outputs, x, y = "classification", (4,), 3, None, None
 
 
-def serve(folder: Path, grid: Scoring, resume: bool) -> None:
+def serve(folder: Path, grid: Scoring, resume: bool, every: int = 1) -> None:
     """The rounds as `nbafl serve` makes and keeps them."""
     torch.manual_seed(0)
     run = Run(folder, SCORED)
@@ -88,7 +89,7 @@ def serve(folder: Path, grid: Scoring, resume: bool) -> None:
         SCORED, nn.Linear(4, 3), hub_of(grid, CLIENTS), wait=0.2, min_answers=1, answers=folder / answers.FILE
     )
     server.strategy.grace = 0.1
-    server.evaluation = Evaluation.paid_by(SCORED, 1)
+    server.evaluation = Evaluation.paid_by(SCORED, every)
     server.say_goodbye = lambda _: None  # type: ignore[method-assign]
     roster: Roster = Names()  # type: ignore[assignment]
     _make_rounds(run, server, roster, Data(), resume, None, ())  # type: ignore[arg-type]
@@ -111,6 +112,25 @@ def test_a_server_killed_while_clients_score_broadcasts_that_round_once(tmp_path
     assert [line["participants"] for line in lines] == [CLIENTS, CLIENTS - 1]
     assert all(line["test_accuracy"] is not None for line in lines)
     assert [each.answers for each in answers.read(tmp_path / "run", SCORED) or ()] == [CLIENTS, CLIENTS - 1]
+
+
+def test_a_server_killed_once_metrics_tell_of_a_broadcast_makes_no_other(tmp_path: Path, monkeypatch) -> None:
+    """Its norm was in metrics.jsonl, and whoever follows that file saw one of another average after the restart."""
+    kept, folder = checkpoint.write, tmp_path / "run"
+
+    def dies(run: Run, trainer: Server, fingerprint: str) -> None:
+        if trainer.round == 1:
+            raise Killed
+        kept(run, trainer, fingerprint)
+
+    monkeypatch.setattr(checkpoint, "write", dies)
+    with pytest.raises(Killed):
+        serve(folder, Scoring(dies=False), resume=False, every=2)
+    monkeypatch.undo()
+    (told,) = Run(folder, SCORED).metrics
+    serve(folder, Scoring(dies=False, away=(0,)), resume=True, every=2)
+    again, _ = Run(folder, SCORED).metrics
+    assert (again["broadcast_norm"], again["participants"]) == (told["broadcast_norm"], CLIENTS)
 
 
 SECRET = Plan(

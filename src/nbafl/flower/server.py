@@ -1,7 +1,7 @@
 """The server of a real federation as something that makes rounds, like the simulator does.
 
 `run.train` drives it and keeps the run folder: a round is finished once its checkpoint is in place, and the next
-broadcast leaves only after that; where clients score it, the checkpoint is written before they are asked. Beside the
+broadcast leaves only after that. It is in the checkpoint before clients score it or metrics tell of it. Beside the
 metrics, `answers.jsonl` says who was drawn, who answered, why the others did not, and how much noise the server added;
 what is spent so far is told from the same lines as the final statement.
 """
@@ -97,7 +97,7 @@ class Server:
         self.evaluation: Evaluation | None = None
         """Ask clients for noisy sums of scores, where there is no test set."""
         self.keep: Callable[[], None] = _nowhere
-        """Puts `state` on disk: a broadcast that clients score must not be made again with other noise."""
+        """Puts `state` on disk: a broadcast that clients score, or of which metrics tell, must not be made again."""
         self.round, self.vector = 0, flatten(model)
         self.made = 0
         """Rounds whose broadcast is there; the last of them may still have to be measured."""
@@ -119,7 +119,11 @@ class Server:
             self.check_clients(self._facts(self.made))
             self._facts = None
         started = time.perf_counter()
-        participants = self._make_round(self.round + 1) if self.made == self.round else self._participants()
+        if self.made == self.round:
+            participants = self._make_round(self.round + 1)
+            self.keep()  # before anything is told of this broadcast
+        else:
+            participants = self._participants()
         measured = self._evaluate(self.made)
         self.round = self.made
         return RoundMetrics(
@@ -289,10 +293,11 @@ class Server:
 
     def _evaluate(self, number: int) -> dict[str, float]:
         if self.evaluation is not None and self._test is None:
-            if not self.evaluation.due(number, self.plan):
-                return {}
-            self.keep()
-            return self._ask_for_counts(number, self.evaluation)
+            return (
+                self._ask_for_counts(number, self.evaluation)
+                if self.evaluation.due(number, self.plan)
+                else {}
+            )
         if self._test is None or not self._evaluated(number):
             return {}
         with torch.no_grad(), self.progress.during("evaluating"):
