@@ -143,6 +143,7 @@ class PlanFields(BaseModel):
         "uploads of the protected client that an outsider may see; it may hear all others in as many further rounds",
         Entry("Uploads overheard", PRIVACY, "L", slider=Slider(1, 25, EVERY), shown="front"),
         ge=1,
+        le=MOST_ROUNDS,
     )
     calibration: Literal["paper", "separate", "exact"] = _field(
         "exact",

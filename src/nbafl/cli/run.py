@@ -84,8 +84,9 @@ def _what_to_run(given: dict[str, Any], out: str | None, resume: str | None) -> 
     if promised or out:
         named = next(iter(promised), "out")
         raise UsageError("resume", resume, f"without --{named}: the folder's plan decides what is promised")
-    plan = Plan(**{**Run.load(resume).plan.model_dump(), **given})
-    return plan, federation_of(plan), resume
+    begun = Run.load(resume)
+    plan = Plan(**{**begun.plan.model_dump(), **given})
+    return plan, federation_of(plan, of_first_release=begun.facts is None), resume
 
 
 def _with_progress(
