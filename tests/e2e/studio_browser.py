@@ -28,7 +28,7 @@ PAPER = Draft.from_plan(Plan()).query()
 """The paper's setting with exact noise, as a link to the Plan page says it."""
 CHROMIUM = find_browser.find()
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-PATIENCE = int(os.environ.get("NBAFL_PATIENCE", 120_000))
+PATIENCE = int(os.environ.get("NBAFL_PATIENCE", 600_000))
 """Milliseconds a page may take for what it will do; only a busy machine comes near."""
 
 

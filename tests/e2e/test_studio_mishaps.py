@@ -9,6 +9,7 @@ import pytest
 from studio_browser import (
     NARROW,
     PAPER,
+    PATIENCE,
     Server,
     choose,
     end,
@@ -110,7 +111,7 @@ def test_the_number_of_accomplices_stands_beside_its_label(page, server: Server)
 def unwatched(browser):
     """A page whose studio may go away."""
     opened = browser.new_page()
-    opened.set_default_timeout(120_000)
+    opened.set_default_timeout(PATIENCE)
     yield opened
     opened.close()
 
