@@ -14,6 +14,7 @@ from studio_browser import (
     choose,
     end,
     epsilons,
+    held_up,
     open_page,
     plan_page,
     serve,
@@ -49,9 +50,10 @@ def test_cards_keep_their_height_while_and_after_a_question_is_pending(page, ser
     plan_page(page, server, "rounds=30")
     page.locator("[data-outlook] .badge.live").wait_for(state="hidden")
     before = page.evaluate(HEIGHTS)
-    type_text(page, "rounds", "31")
-    page.locator("[data-outlook] .badge.live").wait_for()
-    pending = page.evaluate(HEIGHTS)
+    with held_up(server):
+        type_text(page, "rounds", "31")
+        page.locator("[data-outlook] .badge.live").wait_for()
+        pending = page.evaluate(HEIGHTS)
     wait_for_command(page, "--rounds 31")
     page.locator("[data-outlook] .badge.live").wait_for(state="hidden")
     assert len(before) == 7
