@@ -32,7 +32,7 @@ def assumptions(plan: Plan) -> list[str]:
     if plan.drawn < plan.clients and sensitivity.unit == "client":
         found.append(
             "Against broadcast and colluders: who takes part in a round stays secret from them, and all clients are online "
-            "in every round (a federation's statement counts the draw of any other round as known)."
+            "and able to answer in every round (a federation's statement counts the draw of any other round as known)."
         )
     return [*found, *about_training(plan), *aggregation.assumptions(plan)]
 

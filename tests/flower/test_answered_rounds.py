@@ -7,12 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
-from tests.flower.rooms import MODEL, Room, constant
+from flwr.app import ConfigRecord, Message
+from tests.flower.rooms import MODEL, Room, constant, hub_of
 from tests.paper_setting import Plan
+from torch import nn
 
 from nbafl.flower import NbAFL, wire
+from nbafl.flower.server import Server
+from nbafl.flower.wire import Instruction
 from nbafl.folders import answers, runs
+from nbafl.protocol import draw
 from nbafl.run import Run
 
 SMALL = Plan(
@@ -108,3 +112,65 @@ def test_missing_answers_cost_no_more_than_planned(tmp_path: Path) -> None:
     assert made.holding == pytest.approx(2.0, rel=1e-6)
     assert made.to_dict()["rounds"] == {"made": 2, "everyone_online": 2 * 0, "everyone_answered": 0}
     assert [len(each.answered) for each in held if isinstance(each.answered, np.ndarray)] == [3, 3]
+
+
+LATE = Plan(
+    clients=10, per_round=3, rounds=6, sensitivity="client", clip=1.0, epsilon=1.0, delta=1e-5, adversary="broadcast",
+)  # fmt: skip
+
+
+def line_of(number: int, drawn: list[int], *late: int) -> dict[str, object]:
+    """A round with everybody online, in which some who were drawn gave nothing in time."""
+    everybody = list(range(LATE.clients))
+    answered = [each for each in drawn if each not in late]
+    return {
+        "number": number, "drawn": drawn, "answered": answered, "online": everybody, "still_online": everybody,
+        "attempts": 1, "sigma_downlink": 0.0, "missing": dict.fromkeys(late, "no answer in time"),
+    }  # fmt: skip
+
+
+def secret(folder: Path, *entries: dict[str, object]) -> list[bool]:
+    folder.mkdir()
+    for entry in entries:
+        answers.add(folder / answers.FILE, entry)
+    return [each.everyone_online for each in answers.read(folder, LATE) or ()]
+
+
+def test_rounds_around_one_in_which_somebody_gave_nothing_keep_no_secret(tmp_path: Path) -> None:
+    """A broken client that stays connected: rounds in which all answered are those without it, q is K/(N - 1) there."""
+    rounds = [line_of(number, [0, 1, 2]) for number in range(1, 7)]
+    assert secret(tmp_path / "whole", *rounds) == [True] * 6
+    rounds[3] = line_of(4, [3, 4, 9], 9)
+    assert secret(tmp_path / "always", *rounds) == [False] * 6
+    rounds[1], rounds[5] = line_of(2, [1, 2, 9]), line_of(6, [0, 1, 9])
+    assert secret(tmp_path / "once", *rounds) == [True, True, False, False, False, True]
+    rounds[4] = line_of(5, [7, 8, 9], 7, 9)
+    assert secret(tmp_path / "two", *rounds) == [False] * 6
+
+
+def test_what_is_told_while_rounds_are_made_counts_them_too(tmp_path: Path) -> None:
+    """The live number and the statement read the same rounds, after a failure and after a restart."""
+    silent: set[int] = set()
+
+    def answer(message: Message, asked: Instruction) -> Message | None:
+        received = wire.read_any(message.content["arrays"])
+        nothing = {name: np.zeros_like(value) for name, value in received.items()}
+        return None if asked.client in silent else wire.answer(asked, nothing, message)
+
+    room = Room(answer, clients=10)
+    plan = LATE.with_fields(rounds=8)
+    server = Server(
+        plan, nn.Linear(4, 3), hub_of(room, 10), wait=0.2, min_answers=1, answers=tmp_path / answers.FILE
+    )  # type: ignore[arg-type]
+    failing = int(draw(server.strategy.draw_seed, 5, 10, 3)[0])
+    for number in range(1, 9):
+        if number == 5:
+            silent.add(failing)
+        server.step()
+        again = Server(plan, nn.Linear(4, 3), hub_of(room, 10), answers=tmp_path / answers.FILE)  # type: ignore[arg-type]
+        again.restore(server.state())
+        assert server.progress.epsilon == pytest.approx(again.progress.epsilon)
+        if number == 4:
+            assert server.progress.epsilon == pytest.approx(plan.epsilon_after(4), rel=1e-4)
+    made = answers.first(tmp_path / answers.FILE, plan, 8)
+    assert not any(each.everyone_online for each in made[4:])

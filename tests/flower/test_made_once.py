@@ -154,6 +154,17 @@ def test_a_round_that_stopped_before_it_was_made_does_not_count_as_one_with_a_se
     assert not told["delivers_claim"]
 
 
+def test_the_seed_of_the_draw_is_too_long_to_be_looked_for_and_outlives_a_restart(tmp_path: Path) -> None:
+    first, again = (secret_server(tmp_path / name, set(range(20))) for name in "ab")
+    assert max(secret_server(tmp_path, {0}).strategy.draw_seed for _ in range(9)) >= 2**100
+    first.strategy.draw_seed = 2**123 + 2**62 - 1
+    again.restore(first.state())
+    assert again.strategy.draw_seed == 2**123 + 2**62 - 1
+    earlier = {**first.state(), "draw_seed": torch.tensor(2**61 + 5)}
+    again.restore(earlier)
+    assert again.strategy.draw_seed == 2**61 + 5
+
+
 def test_one_attempt_with_everybody_keeps_the_secret(tmp_path: Path) -> None:
     secret_server(tmp_path, set(range(20))).step()
     assert statement(tmp_path)["epsilon"] == pytest.approx(1.0, rel=1e-4)

@@ -32,7 +32,7 @@ from nbafl.flower.inspection import Facts
 from nbafl.flower.monitor import Progress
 from nbafl.flower.open_round import OpenRound
 from nbafl.flower.spending import Spending
-from nbafl.flower.strategy import NbAFL
+from nbafl.flower.strategy import SEED_BITS, NbAFL
 from nbafl.flower.wire import Instruction, Layout, Malformed
 from nbafl.folders import answers
 from nbafl.plan import Plan
@@ -43,6 +43,8 @@ log = logging.getLogger("nbafl")
 
 HANG_UP = 10.0
 """Seconds a client may take to hang up once it was told that all is over."""
+_HALF_SEED = 2 ** (SEED_BITS // 2)
+"""What one whole number of a checkpoint keeps of the seed of the draw."""
 FAREWELL = 30.0
 """Seconds after the end in which clients that are just restarting are still told of it."""
 
@@ -100,6 +102,8 @@ class Server:
         self.made = 0
         """Rounds whose broadcast is there; the last of them may still have to be measured."""
         self._attempts = 0
+        self._unable: frozenset[int] = frozenset()
+        """Clients that gave nothing when they were last drawn."""
         self._model, self._loss = model.eval(), plan.training(task, classes).loss
         self._evaluated = plan.job(task, classes).evaluated
         self._layout = Layout.of(parameters(model))
@@ -165,18 +169,25 @@ class Server:
 
     def count_rounds(self) -> None:
         """Enter what the rounds of earlier processes cost; until then nobody is told an epsilon."""
-        self._spending = Spending(self.plan, self.evaluation)
+        self._spending, self._unable = Spending(self.plan, self.evaluation), frozenset()
         for made in answers.first(self.answers, self.plan, self.made):
             self._spending.add(made)
+        for line in answers.lines_of(self.answers, self.made):
+            self._unable = answers.unable_after(line, self._unable)
         self.progress.epsilon = self._spending.epsilon()
         self.progress.rounds_done = self.made
 
     def _finished(self, happened: OpenRound) -> None:
         """Enter a round: its cost first, so that no epsilon is ever told for fewer rounds than are."""
         assert self._spending is not None, "step comes first"
-        self._spending.add(answers.as_round(asdict(happened), self.plan))
+        line, before = asdict(happened), self._unable
+        self._unable, self.made = answers.unable_after(line, before), happened.number
+        if self._unable - before and self.plan.drawn < self.plan.clients and self.answers is not None:
+            self.count_rounds()  # for some rounds already it may not have been able
+            return
+        self._spending.add(answers.as_round(line, self.plan, doubted=bool(self._unable)))
         self.progress.epsilon = self._spending.epsilon()
-        self.progress.rounds_done = self.made = happened.number
+        self.progress.rounds_done = self.made
 
     def check_clients(self, facts: Facts) -> None:
         """Ask everybody whether it could answer; before the first round one refusal stops all, and costs nobody."""
@@ -217,14 +228,15 @@ class Server:
             "vector": self.vector,
             "round": torch.tensor(self.round),
             "made": torch.tensor(self.made),
-            "draw_seed": torch.tensor(self.strategy.draw_seed),
+            "draw_seed": torch.tensor(divmod(self.strategy.draw_seed, _HALF_SEED)),
             **self.strategy.kept,
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.vector, self.round = state["vector"], int(state["round"])
         self.made = int(state.get("made", state["round"]))
-        self.strategy.draw_seed = int(state["draw_seed"])
+        *high, low = state["draw_seed"].reshape(-1).tolist()  # one number in earlier versions
+        self.strategy.draw_seed = sum(high) * _HALF_SEED + low
         own = ("vector", "round", "made", "draw_seed")
         self.strategy.kept = {name: value for name, value in state.items() if name not in own}
         if self.answers is not None:

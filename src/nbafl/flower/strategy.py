@@ -43,6 +43,9 @@ from nbafl.protocol.server import State
 log = logging.getLogger("nbafl")
 
 
+SEED_BITS = 124
+
+
 class NbAFL(Strategy):
     """Noising before aggregation, by a Plan."""
 
@@ -91,7 +94,9 @@ class NbAFL(Strategy):
         self.names: Sequence[str] = ()
         """What people call the clients."""
         self.last: OpenRound | None = None
-        self.draw_seed = secrets.randbits(62)  # who is drawn stays unknown to those who see only broadcasts
+        # Who is drawn stays unknown to those who see only broadcasts, and to clients that know when they were: in 62 bits
+        # they could have looked for the seed that fits.
+        self.draw_seed = secrets.randbits(SEED_BITS)
         self.server = plan.job(classes=plan.weighted_classes).server
         self.kept: State = {}
         """What the server's optimiser keeps from round to round."""

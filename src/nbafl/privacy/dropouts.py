@@ -32,7 +32,7 @@ class AnsweredRound:
     answered: np.ndarray | int
     extra_variance: float = 0.0
     everyone_online: bool = True
-    """Whether all N clients were online from the draw to the end and everyone drawn answered."""
+    """Whether all N clients were online from the draw to the end and able to answer, and everyone drawn answered."""
 
     @property
     def answers(self) -> int:

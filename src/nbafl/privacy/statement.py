@@ -373,8 +373,8 @@ class Statement:
         )
         if subsampling.amplifies(self.release, self.noise, self.adversary) and online < made:
             told += (
-                f" All clients were online in {online} of them; in the other {made - online} the draw counts as known to "
-                "the adversary, who may know who was away."
+                f" All clients were online and able to answer in {online} of them; in the other {made - online} the draw "
+                "counts as known to the adversary, who may know who was not."
             )
         return [told]
 
