@@ -20,6 +20,10 @@ NONSENSE = [
     ("bench",),
     ("studio", "--host", "0.0.0.0"),
     ("join", "nowhere"),
+    ("serve", "--prepare", "--name", ""),
+    ("serve", "--prepare", "--name", "\u00e9"),
+    ("keys", "certificate", "not a name"),
+    ("keys", "renew", "federation", "--name", "../up"),
     ("ledger", "show", "missing.sqlite"),
     ("no-such-verb",),
 ]

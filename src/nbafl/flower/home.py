@@ -6,11 +6,11 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbafl.durable import write_bytes, write_text
+from nbafl.durable import check_folder, write_bytes, write_text
 from nbafl.errors import UsageError
 from nbafl.evaluation import Evaluation
 from nbafl.flower import local_data
-from nbafl.flower.certificates import Certificates, find_certificates, make_certificates
+from nbafl.flower.certificates import Certificates, check_hosts, find_certificates, make_certificates
 from nbafl.flower.roster import Roster
 from nbafl.folders import homes
 from nbafl.folders.homes import HomeFolder
@@ -50,6 +50,8 @@ def prepare(
     `evaluation`: clients measure the model on records of their own. `passphrase`: keep the key of the certificates'
     authority, encrypted, so that they can be renewed.
     """
+    check_folder("home", path)
+    check_hosts("name", hosts)
     folder = HomeFolder(path)
     agreed = folder.evaluation_file
     if evaluation is None and agreed.is_file():
