@@ -109,6 +109,8 @@ def problems(client: Party, own: Own, facts: Facts, number: int) -> Iterator[str
         return  # whether its data would be enough for another's number is nobody's business
     try:
         check_client(plan, number, client.units)
+        # With the noise as it is drawn: a plan whose noise cannot be made is refused here, and not in the first round.
+        price = client.releaser.price(number, client.layout.dimension)
     except Declined as error:
         yield str(error)
         return
@@ -118,7 +120,7 @@ def problems(client: Party, own: Own, facts: Facts, number: int) -> Iterator[str
         yield "the server's schema is not the one this client was given."
     if facts.model != model_hash(client.layout):
         yield "the server's model does not fit this client's; its own log says how large it is here."
-    if client.releaser.ledger.affordable(plan.digest(), client.releaser.price(number)) < 1:
+    if client.releaser.ledger.affordable(plan.digest(), price) < 1:
         yield NO_ROOM
 
 
