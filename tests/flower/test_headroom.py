@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from nbafl.cli import run_command
 from nbafl.errors import DataError, Refused
 from nbafl.flower import joining
 from nbafl.flower.headroom import Owner
-from nbafl.flower.inspection import model_hash
+from nbafl.flower.inspection import Facts, model_hash
 from nbafl.flower.keys import make_client_key
 from nbafl.flower.limits import Wanted
 from nbafl.flower.wire import Layout
@@ -54,8 +55,8 @@ class Line:
     @contextmanager
     def visiting(self) -> Iterator[dict[str, object]]:
         model = model_hash(Layout.of(LinearRegression(SHAPE, CLASSES).parameters()))
-        facts = {"plan": PLAN.digest(), "roster": "", "model": model, "schema": "", "rounds_done": 0}
-        yield {**facts, "clock": time.time(), "expires": time.time() + 1e8, "client": self.number}
+        facts = Facts(PLAN.digest(), "", model, "", time.time(), time.time() + 1e8, 0)
+        yield {**asdict(facts), "client": self.number}
 
     def round_trip(self) -> float:
         return 0.0

@@ -15,6 +15,7 @@ from nbafl.flower.roster import Roster
 from nbafl.folders import homes
 from nbafl.folders.homes import HomeFolder
 from nbafl.plan import Plan
+from nbafl.privacy.common_grid import CommonGrid
 
 
 @dataclass(frozen=True)
@@ -117,5 +118,7 @@ def _agreed(file: Path, plan: Plan | None, without_test: bool = False) -> Plan:
     plan = plan or Plan()
     if not plan.noise:
         raise UsageError("noise", plan.noise, "true in a federation of real parties")
+    if plan.secure_sums() is None:  # which have a grid of their own
+        CommonGrid.of(plan.release(), plan.noise_scales(), plan.rule.reach(plan).radius)
     local_data.check_test(plan, without_test)
     return plan
