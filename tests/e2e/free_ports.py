@@ -7,8 +7,8 @@ import random
 import socket
 
 # Below the ports that Linux gives to outgoing connections: a server that is killed and started again finds its own free.
-# Above those that Ray gives to its workers, and apart from those of the other processes of this suite: a port that was
-# handed out and is not yet listened on looks free to everybody else.
+# Above those that Ray keeps for its workers (10002 to 19999): a cluster whose own port is one of them does not start.
+# Apart from those of the other processes of this suite: a port that nobody listens on yet looks free to all of them.
 _WORKER, _WORKERS = (
     int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")),
     int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")),

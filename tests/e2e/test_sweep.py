@@ -83,7 +83,8 @@ def cluster() -> Iterator[tuple[str, int]]:
     common = ["--num-cpus", "1", "--object-store-memory", "100000000", "--disable-usage-stats"]
 
     def node(*words: str) -> None:
-        subprocess.run([ray, "start", *common, *words], check=True, capture_output=True, timeout=600)
+        done = subprocess.run([ray, "start", *common, *words], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     with tempfile.TemporaryDirectory(prefix="nbafl-ray-", dir="/tmp", ignore_cleanup_errors=True) as place:
         head = ["--port", str(port), "--include-dashboard=false", "--node-ip-address", "127.0.0.1"]
