@@ -69,7 +69,7 @@ class Uploads:
 
     def attack(self, chance: random.Random) -> bool:
         """Whether a malformed upload was used."""
-        config = {wire.PLAN: PLAN.digest(), wire.ROUND: 3, wire.TICKET: "7" * 32}
+        config = dict(self.instruction.answered())
         arrays = {name: value.copy() for name, value in self.start.items()}
         if chance.random() < 0.6:
             content = chance.choice(honest.KINDS)(arrays, config, chance)

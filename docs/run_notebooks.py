@@ -12,9 +12,10 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 FOLDER = Path(__file__).parent / "notebooks"
-LIMIT = 300
+LIMIT = 1800
 """Seconds a cell may take; far more than any needs, so that a busy machine fails nothing."""
 
 
@@ -26,15 +27,18 @@ def execute(path: Path, folder: Path) -> nbformat.NotebookNode:
             cell.update(outputs=[], execution_count=None)
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # `!nbafl` is the one beside this Python
     environment = {**os.environ, "PATH": tools, "COLUMNS": "110"}
-    client = NotebookClient(
-        notebook,
-        timeout=LIMIT,
-        startup_timeout=LIMIT,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(folder)}},
-        record_timing=False,
-    )
-    client.execute(env=environment)
+    # Sockets in a folder: a port that was chosen for a kernel can be taken by others before the kernel listens on it.
+    with tempfile.TemporaryDirectory(prefix="nbafl-", dir="/tmp") as sockets:
+        client = NotebookClient(
+            notebook,
+            timeout=LIMIT,
+            startup_timeout=LIMIT,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(folder)}},
+            record_timing=False,
+            config=Config({"ConnectionFileMixin": {"transport": "ipc", "ip": f"{sockets}/kernel"}}),
+        )
+        client.execute(env=environment)
     return notebook
 
 

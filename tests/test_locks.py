@@ -18,7 +18,7 @@ from pathlib import Path
 from nbafl import locks
 with locks.hold(Path(sys.argv[1]), 0.0, "taken"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 

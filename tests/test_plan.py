@@ -25,7 +25,9 @@ IMPOSSIBLE = [
     ({"epsilon": -1}, "epsilon"),
     ({"epsilon": math.nan}, "epsilon"),
     ({"epsilon": math.inf}, "epsilon"),
+    ({"epsilon": 1e10}, "epsilon"),
     ({"delta": 0}, "delta"),
+    ({"delta": 1e-310}, "delta"),
     ({"delta": 1}, "delta"),
     ({"clients": 0}, "clients"),
     ({"rounds": 0}, "rounds"),
@@ -33,6 +35,7 @@ IMPOSSIBLE = [
     ({"clients": 10, "per_round": 11}, "per_round"),
     ({"rounds": 5, "exposures": 6}, "exposures"),
     ({"exposures": 0}, "exposures"),
+    ({"exposures": 10**20}, "exposures"),
     ({"clip": 0}, "clip"),
     ({"samples": 0}, "samples"),
     ({"sizes": (5, 0)}, "sizes"),
@@ -56,7 +59,8 @@ IMPOSSIBLE = [
     ({"clients": 10**400}, "clients"),
     ({"samples": 10**400}, "samples"),
     ({"seed": -1}, "seed"),
-    ({"lr": "fast"}, "lr"),
+    ({"lr": "fast"}, "lr must be a valid number"),
+    ({"lr": math.inf}, "lr must be a finite number"),
     ({"clents": 50}, "clents"),
 ]
 

@@ -14,6 +14,7 @@ from tests.paper_setting import Plan
 from torch import nn
 
 import nbafl
+from nbafl.cli import run_command
 from nbafl.errors import DataError, NbaflError, Refused, UsageError
 from nbafl.run import Run
 
@@ -248,6 +249,18 @@ def test_a_run_of_the_first_release_is_recognised_and_goes_on(tmp_path):
     assert plan.legacy_digest() != plan.digest()
     run = nbafl.simulate(plan, federation, out=folder, resume=True)
     assert [line["round"] for line in run.metrics] == [1, 2, 3, 4]
+
+
+FIRST_RELEASE_TABLE = FIRST_RELEASE.parent / "first_release_table"
+"""Another run of 0.1.0 (commit 4d2aa0c) stopped likewise, over tables with two classes, one of them called test."""
+
+
+def test_a_run_of_the_first_release_over_tables_goes_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(shutil.copytree(FIRST_RELEASE_TABLE, tmp_path / "here"))
+    assert run_command(["run", "--resume", "run"]) == 0
+    run = Run.load("run")
+    assert [line["round"] for line in run.metrics] == [1, 2, 3, 4]
+    assert run.metrics[-1]["train_accuracy"] > 0.9
 
 
 def test_how_a_run_is_computed_may_change_when_it_goes_on(tmp_path):

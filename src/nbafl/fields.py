@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nbafl import rules
 from nbafl.field_entries import COARSE, EVERY, Entry, PlanField, Slider
-from nbafl.privacy import adversary
+from nbafl.privacy import adversary, gaussian
 from nbafl.privacy.release import Earlier
 
 WHO, PRIVACY, TRAINING = "Who takes part", "Privacy", "Training"
@@ -129,13 +129,14 @@ class PlanFields(BaseModel):
         1.0,
         "privacy loss claimed; smaller protects more and needs more noise",
         Entry("Privacy loss", PRIVACY, "ε", slider=Slider(0.1, 1000), shown="front"),
-        gt=0,
+        ge=gaussian.LEAST_EPSILON,
+        le=gaussian.MOST_EPSILON,
     )
     delta: float = _field(
         1e-5,
         "additive slack of (ε, δ)-differential privacy; keep it far below 1/m",
         Entry("Slack", PRIVACY, "δ", slider=Slider(1e-8, 0.1, COARSE), shown="front"),
-        gt=0,
+        ge=gaussian.LEAST_DELTA,
         lt=1,
     )
     exposures: int = _field(
@@ -143,6 +144,7 @@ class PlanFields(BaseModel):
         "uploads of the protected client that an outsider may see; it may hear all others in as many further rounds",
         Entry("Uploads overheard", PRIVACY, "L", slider=Slider(1, 25, EVERY), shown="front"),
         ge=1,
+        le=MOST_ROUNDS,
     )
     calibration: Literal["paper", "separate", "exact"] = _field(
         "exact",

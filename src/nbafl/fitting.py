@@ -88,7 +88,9 @@ def fit(
     rounds = int(given.get("rounds", fitted_rounds(clients, exposures, taps_uploads)))
     reach = fitted_reach(worth_of(rounds), norm, rounds, task) / largest_weight
     if "lr" in given and "rounds" not in given:
-        rounds = max(exposures, 1, min(MOST_ROUNDS, round(reach * (1 - momentum) / (given["lr"] * clip))))
+        step, distance = given["lr"] * clip, reach * (1 - momentum)
+        rounds = MOST_ROUNDS if step * MOST_ROUNDS <= distance else round(distance / step)
+        rounds = max(exposures, 1, rounds)
     lr = given.get("lr", _short(reach * (1 - momentum) / (rounds * clip)))
     return {"rounds": rounds, "lr": lr, "record_clip": clip, "server_momentum": momentum}
 

@@ -388,7 +388,7 @@ def _as_usage_error(error: ValidationError) -> UsageError:
     field = ".".join(str(part) for part in first["loc"]) or "plan"
     if first["type"] == "extra_forbidden":
         return UsageError("a plan's field", field, "one of " + ", ".join(Plan.model_fields))
-    allowed = first["msg"].removeprefix("Input should be ").removeprefix("a ")
+    allowed = first["msg"].removeprefix("Input should be ")
     allowed = allowed.replace("less than or equal to", "at most").replace(
         "greater than or equal to", "at least"
     )

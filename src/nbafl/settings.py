@@ -9,6 +9,7 @@ Called where a Plan is made, so that the resolved values stand in the plan, its 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,7 +86,7 @@ def _fit(fields: PlanFields, chosen: dict[str, float]) -> dict[str, float]:
             exposures=min(fields.exposures, rounds),
         )
         noise = calibration.calibrate(fields.calibration, release, epsilon, fields.delta, looking)
-        return float(np.sqrt(rounds) / noise.aggregate(release))
+        return float(math.sqrt(rounds) / noise.aggregate(release))
 
     return fitting.fit(
         chosen,

@@ -7,6 +7,9 @@ import pytest
 from nbafl.cli import run_command
 
 NONSENSE = [
+    ("plan", "--exposures", "99999999999999999999"),
+    ("plan", "--lr", "1e-308"),
+    ("plan", "--lr", "5e-324"),
     ("audit", "--trials", "0"),
     ("audit", "--confidence", "2"),
     ("audit", "--epsilon", "0"),
@@ -17,6 +20,10 @@ NONSENSE = [
     ("bench",),
     ("studio", "--host", "0.0.0.0"),
     ("join", "nowhere"),
+    ("serve", "--prepare", "--name", ""),
+    ("serve", "--prepare", "--name", "\u00e9"),
+    ("keys", "certificate", "not a name"),
+    ("keys", "renew", "federation", "--name", "../up"),
     ("ledger", "show", "missing.sqlite"),
     ("no-such-verb",),
 ]

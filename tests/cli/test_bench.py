@@ -16,7 +16,7 @@ from nbafl.cli.bench import _peer_environment, _print, _run
 from nbafl.errors import Refused
 from nbafl.simulation.workloads import Measurement, find
 
-STARTS_ANOTHER = "import subprocess, sys; child = subprocess.Popen(['sleep', '60']); {note}; child.wait()"
+STARTS_ANOTHER = "import subprocess, sys; child = subprocess.Popen(['sleep', '3600']); {note}; child.wait()"
 
 
 def alive(number: int) -> bool:
@@ -26,14 +26,14 @@ def alive(number: int) -> bool:
 
 
 def number_in(note: Path) -> int:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not (note.exists() and note.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return int(note.read_text())
 
 
 def ends(number: int) -> bool:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while alive(number) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(number)
@@ -46,9 +46,13 @@ def starter(note: Path) -> list[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 def test_a_command_that_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.TimeoutExpired):
-        _run(starter(tmp_path / "note"), dict(os.environ), limit=3)
-    assert ends(number_in(tmp_path / "note"))
+    note = tmp_path / "note"
+    for limit in (2, 20, 200):  # where a busy machine takes longer to begin at all, it is given more time
+        with pytest.raises(subprocess.TimeoutExpired):
+            _run(starter(note), dict(os.environ), limit=limit)
+        if note.exists() and note.read_text():
+            break
+    assert ends(number_in(note))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
@@ -58,7 +62,7 @@ def test_an_interrupt_ends_all_that_was_started(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ours], stderr=subprocess.DEVNULL)
     grandchild = number_in(tmp_path / "note")
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) != 0
+    assert process.wait(300) != 0
     assert ends(grandchild)
 
 

@@ -27,6 +27,9 @@ PLACES = [
     (("sweep", "--seeds", "2", "--out", "file/run"), "out must be a folder"),
     (("reproduce", "--out", "file/run"), "out must be a folder"),
     (("keys", "make", "north", "--out", "file/run"), "out must be a folder"),
+    (("keys", "certificate", "fl.example.org", "--out", "file/run"), "out must be a folder"),
+    (("serve", "--prepare", "--home", "file"), "home must be a folder"),
+    (("serve", "--prepare", "--home", "file/run"), "home must be a folder"),
 ]
 
 

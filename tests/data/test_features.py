@@ -76,6 +76,13 @@ def test_more_directions_than_strokes_are_refused() -> None:
         image_features.Common(torch.randn(10, 5), directions=10)
 
 
+def test_images_of_a_few_pixels_have_fewer_directions() -> None:
+    small = digits(4)[:, :, 10:18, 10:18]
+    found = features.compute("scattering", small)
+    assert found.shape == (4, 81 * 2 * 2 * 3 // 5)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 4, rtol=1e-6)
+
+
 def test_several_image_planes_have_norm_4_together() -> None:
     images = digits(4)
     coloured = np.concatenate([images, images[::-1], images], axis=1)

@@ -38,7 +38,7 @@ def test_mnist_defaults_to_the_papers_setting() -> None:
     assert federation.test is not None
     assert federation.test[0].shape == (10_000, 1, 28, 28)
     assert federation.local_test is None
-    assert federation.names[3] == "client 3"
+    assert federation.names[3] == "client 4"
     assert is_an_mnist_digit(federation, 0)
     assert is_an_mnist_digit(federation, 4999)
 
@@ -104,7 +104,7 @@ def test_a_population_of_a_million_takes_memory_for_the_storage_only() -> None:
     tracemalloc.stop()
     assert np.shape(records) == (100, 10)
     assert held[0].shape == (1_000_000,)
-    assert held[1][999_999] == "client 999999"
+    assert held[1][999_999] == "client 1000000"
     assert peak < federation.x.nbytes + 2 * federation.test[0].nbytes  # type: ignore[index]
     assert (federation.records([5, 5])[0] == federation.train[5]).all()
 
@@ -201,30 +201,30 @@ X, Y = pair(6)
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ((_with(X, 4, np.nan), Y), "The x of client 1 has a NaN or infinite value in row 4."),
-        ((_with(X, 2, -np.inf), Y), "The x of client 1 has a NaN or infinite value in row 2."),
-        ((_with(X, 3, 1e300), Y), "The x of client 1 has a NaN or infinite value in row 3."),
-        ((X[:0], Y[:0]), "There are no records in client 1; every client needs at least one."),
-        ((X, Y[:5]), "The x and y of client 1 differ in length: 6 and 5 records."),
+        ((_with(X, 4, np.nan), Y), "The x of client 2 has a NaN or infinite value in row 4."),
+        ((_with(X, 2, -np.inf), Y), "The x of client 2 has a NaN or infinite value in row 2."),
+        ((_with(X, 3, 1e300), Y), "The x of client 2 has a NaN or infinite value in row 3."),
+        ((X[:0], Y[:0]), "There are no records in client 2; every client needs at least one."),
+        ((X, Y[:5]), "The x and y of client 2 differ in length: 6 and 5 records."),
         (
             (X[:, :2], Y),
-            "The records of client 1 have shape (2,), those of client 0 (3,); all clients need the same.",
+            "The records of client 2 have shape (2,), those of client 1 (3,); all clients need the same.",
         ),
-        ((X.astype(int), Y), "The x of client 1 has whole numbers, that of client 0 decimal ones"),
-        ((X, Y.astype(float)), "The y of client 1 has decimal numbers, that of client 0 whole ones"),
+        ((X.astype(int), Y), "The x of client 2 has whole numbers, that of client 1 decimal ones"),
+        ((X, Y.astype(float)), "The y of client 2 has decimal numbers, that of client 1 whole ones"),
         (
             (X, np.array([0, 1, 0, -1, 0, 1])),
-            "The y of client 1 is -1 in row 3; a class must be a whole number",
+            "The y of client 2 is -1 in row 3; a class must be a whole number",
         ),
-        ((X, np.array(["a"] * 6)), "The y of client 1 must hold numbers, got <U1."),
-        ((X.astype(complex), Y), "The x of client 1 must hold numbers, got complex128."),
+        ((X, np.array(["a"] * 6)), "The y of client 2 must hold numbers, got <U1."),
+        ((X.astype(complex), Y), "The x of client 2 must hold numbers, got complex128."),
         (
             (X[:, 0], Y),
-            "The x of client 1 must have one row per record and at least one feature, got shape (6,).",
+            "The x of client 2 must have one row per record and at least one feature, got shape (6,).",
         ),
-        ((X, np.eye(6, dtype=int)), "The y of client 1 must have one number per record, got shape (6, 6)."),
-        (([[1, 2, 3], [1, 2]], [0, 1]), "The x of client 1 cannot be read as one array"),
-        (X, "The data of client 1 must be a pair (x, y), got ndarray."),
+        ((X, np.eye(6, dtype=int)), "The y of client 2 must have one number per record, got shape (6, 6)."),
+        (([[1, 2, 3], [1, 2]], [0, 1]), "The x of client 2 cannot be read as one array"),
+        (X, "The data of client 2 must be a pair (x, y), got ndarray."),
     ],
 )
 def test_unusable_clients_are_named(second: Any, message: str) -> None:
@@ -240,13 +240,13 @@ def test_labels_beyond_the_outputs_are_named() -> None:
     ):
         Federation.from_arrays([(X, Y)], test=(X[:2], np.array([0, 7])), outputs=3)
     with pytest.raises(
-        DataError, match=r"The y of client 0 is 0\.5 in row 1; a class must be a whole number"
+        DataError, match=r"The y of client 1 is 0\.5 in row 1; a class must be a whole number"
     ):
         Federation.from_arrays([(X[:2], [0.0, 0.5])], task="classification")
 
 
 def test_a_nan_target_is_named() -> None:
-    with pytest.raises(DataError, match="The y of client 0 has a NaN or infinite value in row 1"):
+    with pytest.raises(DataError, match="The y of client 1 has a NaN or infinite value in row 1"):
         Federation.from_arrays([(X[:2], [0.0, np.nan])])
 
 
@@ -298,5 +298,5 @@ def test_from_datasets_takes_what_torch_takes() -> None:
 
 @pytest.mark.parametrize("data", [7, [1, 2], [(1, 2, 3)], [], [(np.ones(2), 0), (np.ones(3), 0)]])
 def test_what_is_no_data_set_is_named(data: Any) -> None:
-    with pytest.raises(DataError, match="client 1"):
+    with pytest.raises(DataError, match="client 2"):
         Federation.from_datasets([Squares(), data])

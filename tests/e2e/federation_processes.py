@@ -264,4 +264,4 @@ def serving(nursery: Nursery, federation: Federation, *options: object, **more: 
 
 def finish_all(*processes: Process, code: int = 0) -> None:
     for process in processes:
-        assert process.finish(120) == code, process.output
+        assert process.finish() == code, process.output

@@ -6,6 +6,7 @@ import random
 import statistics
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from federation_processes import Federation, Nursery, Process, wait_for
@@ -43,7 +44,8 @@ class Soak:
 
     def kill_server(self) -> None:
         if self.server.code is None and self.server.alive:
-            self.memory.append(self.server.memory_mb)
+            with suppress(OSError, StopIteration):  # it may end by itself at this very moment
+                self.memory.append(self.server.memory_mb)
             self.server.kill()
             self.killed["server"] += 1
         self.server = self._serve()
@@ -71,7 +73,7 @@ class Soak:
         """Exit codes once the rounds are done; clients killed in their last moment are told goodbye as well."""
         codes = [self.server.finish(patience)]
         return codes + [
-            client.finish(120) for client in self.clients.values() if client.alive or client.code is not None
+            client.finish() for client in self.clients.values() if client.alive or client.code is not None
         ]
 
     def counts(self) -> dict[str, object]:

@@ -75,7 +75,7 @@ def soak(
     nursery = TracingNursery(folder, trace)
     try:
         # the roster is made of the key files when the server starts, and clients need it: it comes first
-        server = nursery.start("server", *federation.serve("--wait", 300, "--timeout", 60))
+        server = nursery.start("server", *federation.serve("--wait", 300, "--timeout", 300))
         wait_for(lambda: (federation.home / "handout" / "roster.toml").is_file(), "the roster")
         wait_for(lambda: is_listening(federation.port), "the server")
         parties = [_party(nursery, federation, client) for client in range(clients)]
@@ -89,7 +89,7 @@ def soak(
             time.sleep(source.uniform(*pause))
             if kind == "server":
                 server.kill()
-                server = nursery.start("server", *federation.serve("--wait", 300, "--timeout", 60))
+                server = nursery.start("server", *federation.serve("--wait", 300, "--timeout", 300))
             else:
                 victim = source.randrange(clients)
                 parties[victim].kill()

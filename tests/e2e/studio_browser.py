@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ PAPER = Draft.from_plan(Plan()).query()
 """The paper's setting with exact noise, as a link to the Plan page says it."""
 CHROMIUM = find_browser.find()
 WIDE, NARROW = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-PATIENCE = int(os.environ.get("NBAFL_PATIENCE", 120_000))
+PATIENCE = int(os.environ.get("NBAFL_PATIENCE", 600_000))
 """Milliseconds a page may take for what it will do; only a busy machine comes near."""
 
 
@@ -44,6 +45,30 @@ class Server:
     @property
     def runs(self) -> Path:
         return self.root / "runs"
+
+
+@contextlib.contextmanager
+def held_up(server: Server) -> Iterator[None]:
+    """Its computations stand still: what a page shows meanwhile stays until the block ends, however slow the browser."""
+    workers = [worker for forks in children(server.process.pid) for worker in children(forks)]
+    assert workers
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
+
+
+def children(process: int) -> list[int]:
+    """Processes that a process started, whichever of its threads did."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def nbafl(*words: object) -> list[str]:
@@ -125,20 +150,30 @@ def choose(page, name: str, option: str) -> None:
 
 
 def slide(page, name: str, key: str, times: int, until: str) -> None:
-    """Move a slider with the keyboard and wait until the page has answered for where it stands now."""
-    page.locator(f"[data-slider={name}] .q-slider__track-container").focus()
-    for _ in range(times):
-        page.keyboard.press(key)
-    wait_for_command(page, until)
+    """Move a slider with the keyboard and wait until the page has answered for where it stands now.
+
+    A busy machine may take a hand that rests in between for one that has let go, and put the slider where it knows it.
+    """
+    track = page.locator(f"[data-slider={name}] .q-slider__track-container")
+    track.focus()
+    place = "where => Number((where.closest('[role=slider]') ?? where.querySelector('[role=slider]')).ariaValueNow)"
+    goal = track.evaluate(place) + (times if key == "ArrowRight" else -times)
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not page.evaluate(COMMANDED, [until]):
+        assert time.monotonic() < deadline, f"the slider {name} did not come to {until}"
+        if track.evaluate(place) == goal:
+            page.wait_for_timeout(50)
+        else:
+            page.keyboard.press(key)
+
+
+COMMANDED = """parts => { const words = document.querySelector('[data-command]').innerText + ' ';
+  return parts.every(part => words.includes(part + ' ')); }"""
 
 
 def wait_for_command(page, *parts: str) -> None:
     """Wait until the numbers on the page belong to a plan with these options."""
-    page.wait_for_function(
-        "parts => { const words = document.querySelector('[data-command]').innerText + ' ';"
-        " return parts.every(part => words.includes(part + ' ')); }",
-        arg=list(parts),
-    )
+    page.wait_for_function(COMMANDED, arg=list(parts))
 
 
 def command(page) -> list[str]:

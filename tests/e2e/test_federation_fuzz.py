@@ -136,6 +136,7 @@ def replayed(arrays: Arrays, config: dict, chance: random.Random) -> RecordDict:
             {wire.PLAN: "f" * 64},
             {wire.ROUND: str(config[wire.ROUND])},
             {wire.TICKET: 5},
+            {wire.SPEAKS: 1},
         ]
     )
     return content(arrays, {**config, **wrong})
@@ -190,7 +191,7 @@ class Intruder(HostileClient):
             continue
         name, received = found
         asked = sent()[node]
-        config = {wire.PLAN: asked.plan, wire.ROUND: asked.round, wire.TICKET: asked.ticket}
+        config = dict(asked.answered())
         arrays = {name: value.copy() for name, value in parameters(model()).items()}
         if incomplete:
             self.post(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 SERVE = """
 import sys, nbafl
 home, port = sys.argv[1:]
-run = nbafl.serve(home, host="127.0.0.1", port=int(port), wait=300, callbacks=["tensorboard"],
+run = nbafl.serve(home, host="127.0.0.1", port=int(port), wait=600, callbacks=["tensorboard"],
                   on_round=lambda metrics, silent: print(metrics.round, *silent, flush=True))
 print(run.path)
 """
@@ -66,7 +66,7 @@ def test_serve_and_join_are_python_calls(tmp_path: Path, monkeypatch: pytest.Mon
             data = f"mnist:{number}/2"
             client = (f"127.0.0.1:{port}", tmp_path / "keys" / name, data, home.handout, state, most)
             started.append(start(JOIN, *client))
-        said = [(*each.communicate(timeout=300), each.returncode) for each in started]
+        said = [(*each.communicate(timeout=1200), each.returncode) for each in started]
     finally:
         for each in started:
             each.kill()

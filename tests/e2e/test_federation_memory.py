@@ -28,7 +28,7 @@ def test_a_client_with_softmax_regression_holds_less_than_150_mb(
             )
             for client in range(2)
         ]
-        wait_for(lambda: len(federation.metrics) > 1 or server.code is not None, "two rounds", 120)
+        wait_for(lambda: len(federation.metrics) > 1 or server.code is not None, "two rounds")
         own = [client.own_mb[1] for client in clients]
         maps = Path(f"/proc/{clients[0].pid}/maps").read_text()
     finally:

@@ -66,7 +66,7 @@ def test_four_parties_need_six_commands(tmp_path: Path, nursery: Nursery) -> Non
     for name in NAMES:
         shutil.copytree(home / "handout", tmp_path / name / "handout")
     server = nursery.start("serve", "serve", "--home", home, "--host", "127.0.0.1", "--port", port)
-    assert [process.finish(180) for process in (server, *joins)] == [0] * 5, server.output
+    assert [process.finish() for process in (server, *joins)] == [0] * 5, server.output
     assert Plan.from_toml(home / "plan.toml").client_sizes.tolist() == [sizes[name] for name in NAMES]
 
 
@@ -80,7 +80,7 @@ def test_a_client_is_added_and_a_revoked_one_left_out_between_runs(tmp_path: Pat
         nursery.start(f"join-{each}", *first.join(each, *data, data="hostile.data:fifty"))
         for each in range(3)
     ]
-    assert [process.finish(120) for process in (server, *clients)] == [0] * 4, server.output
+    assert [process.finish() for process in (server, *clients)] == [0] * 4, server.output
     revoke(first.home, "client-1")
     before = {file: file.read_bytes() for file in sorted(first.home.rglob("*.toml"))}
     make_client_key("client-3", tmp_path / "keys", records=50)
@@ -108,7 +108,7 @@ def test_a_client_is_added_and_a_revoked_one_left_out_between_runs(tmp_path: Pat
         nursery.start(f"again-{each}", *second.join(each, *data, data="hostile.data:fifty"))
         for each in (0, 2, 3)
     ]
-    assert [process.finish(120) for process in (server, *clients)] == [0] * 4, server.output
+    assert [process.finish() for process in (server, *clients)] == [0] * 4, server.output
     assert [second.ledger(client).spent().releases for client in range(4)] == [4, 2, 4, 2]
     plans = {row.plan for row in second.ledger(0).rows() if row.kind == "release"}
     assert plans == {Plan.from_toml(each / "plan.toml").digest() for each in (first.home, home)}

@@ -70,6 +70,7 @@ class Background:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ADDRESS": "local",  # not the cluster of another test, nor one whose end nobody noted
             "OMP_NUM_THREADS": "1",
             "FLWR_LOG_LEVEL": "INFO",
         }
@@ -94,14 +95,27 @@ class Background:
 
     def run(self, *command: object) -> str:
         done = subprocess.run(
-            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=900
+            list(map(str, command)), env=self.environment, capture_output=True, text=True, timeout=1800
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def superlink(self, trusted: str, *options: object) -> int:
+        """A SuperLink of this test's own, which `flwr run APP here` finds by its port; `trusted`: how it is believed."""
+        port = free_port()
+        (self.folder / "flwr").mkdir()
+        (self.folder / "flwr" / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\n{trusted}\n'
+        )
+        link = self.start("flower-superlink", "--host", "127.0.0.1", "--port", port, *options)
+        wait_for(lambda: is_listening(port), f"the SuperLink, see {link}")
+        return port
+
     def simulate(self, clients: int) -> str:
+        """As `flwr run` does by itself, but not at a port that anybody may have, nor given up after 15 seconds."""
+        self.superlink("insecure = true", "--insecure", "--simulation", "--isolation", "subprocess")
         federation = f"num-supernodes={clients} client-resources-num-cpus=1"
-        return self.run("flwr", "run", self.app, "--stream", "--federation-config", federation)
+        return self.run("flwr", "run", self.app, "here", "--stream", "--federation-config", federation)
 
     def close(self) -> None:
         """End every process that was started with this background's environment, whoever started it."""
@@ -162,21 +176,14 @@ def test_in_flowers_simulation_under_secure_aggregation(tmp_path: Path) -> None:
 
 
 def test_on_flowers_own_superlink_and_supernodes(background: Background, clients: int) -> None:
-    folder, port = background.folder, free_port()
+    folder = background.folder
     assert run_command(["keys", "certificate", "127.0.0.1", "--out", str(folder / "tls")]) == 0
-    (folder / "flwr").mkdir()
-    (folder / "flwr" / "config.toml").write_text(
-        f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\n'
-        f'root-certificates = "{folder}/tls/ca.crt"\n'
-    )
     certificates = [
         f"--ssl-{kind}={folder}/tls/{name}"
         for kind, name in (("ca-certfile", "ca.crt"), ("certfile", "server.crt"), ("keyfile", "server.key"))
     ]
-    link = background.start(
-        "flower-superlink", "--host", "127.0.0.1", "--port", port, *certificates, "--enable-supernode-auth"
-    )
-    wait_for(lambda: is_listening(port), f"the SuperLink, see {link}")
+    trusted = f'root-certificates = "{folder}/tls/ca.crt"'
+    port = background.superlink(trusted, *certificates, "--enable-supernode-auth")
     for client in range(clients):
         assert run_command(["keys", "make", f"c{client}", "--out", str(folder)]) == 0
         background.run("flwr", "supernode", "register", folder / f"c{client}.pub", "here")

@@ -51,7 +51,7 @@ def test_clients_sum_up_clipped_errors_where_numbers_are_learnt(tmp_path: Path, 
         )
         for number, name in enumerate("ab")
     ]
-    assert [each.finish(120) for each in (server, *clients)] == [0, 0, 0], server.output
+    assert [each.finish() for each in (server, *clients)] == [0, 0, 0], server.output
     measured = [line["test_loss"] for line in federation.metrics]
     assert [value is not None for value in measured] == [False, True, False, True]
     assert all(0 <= float(value) <= 4 for value in measured if value is not None)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_scores_are_a_secure_sum_where_the_training_is(tmp_path: Path, nursery: 
         held = ("--held-out", tmp_path / f"{name}-held.csv") if name != "d" else ()
         command = federation.join(number, *held, data=data / f"{name}.csv")
         clients.append(nursery.start(f"join-{name}", *command))
-    assert [each.finish(120) for each in (server, *clients)] == [0] * 5, server.output
+    assert [each.finish() for each in (server, *clients)] == [0] * 5, server.output
     measured = [line["test_accuracy"] for line in federation.metrics]
     assert [value is not None for value in measured] == [False, True, True]
     assert all(0 <= float(value) <= 1 for value in measured if value is not None)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def torchrun(ranks: int, *words: object) -> list[str]:
 
 
 def finished(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
 
 
 def test_every_engine_gives_the_same_model_for_every_number_of_ranks(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_a_rank_that_dies_ends_the_run_in_a_sentence_and_another_number_of_ranks
         torchrun(2, "-m", "nbafl.cli", *TRAINING, "--out", broken), stderr=subprocess.PIPE, text=True
     )
     lines = broken / "metrics.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not (lines.is_file() and lines.read_text().count("\n") >= 3):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.02)
     os.kill(second_rank(process.pid), signal.SIGKILL)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "another rank of this run ended" in said
     assert "Traceback" not in said.split("nbafl: another rank")[0]

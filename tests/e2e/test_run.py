@@ -142,7 +142,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path, uninterrupted):
     out = tmp_path / "run"
     process = started_until(out, 5)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     assert b"Traceback" not in said
     assert b"--resume" in said

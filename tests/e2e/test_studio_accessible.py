@@ -33,7 +33,7 @@ def shown(finished: Path, other_finished: Path) -> list[str]:
     ]
 
 
-def _found(page) -> list[str]:
+def serious(page) -> list[str]:
     from axe_playwright_python.sync_playwright import Axe
 
     violations = Axe().run(page).response["violations"]
@@ -60,7 +60,7 @@ def test_axe_finds_nothing_serious(
         page.locator(".answers:not(.pending), .runs, .figure-grid").first.wait_for(state="attached")
         assert page.evaluate("() => document.body.classList.contains('body--dark')") == (theme == "dark")
         page.wait_for_function(SETTLED)
-        found += [f"{address}: {each}" for each in _found(page)]
+        found += [f"{address}: {each}" for each in serious(page)]
     assert found == []
 
 

@@ -9,10 +9,12 @@ import pytest
 from studio_browser import (
     NARROW,
     PAPER,
+    PATIENCE,
     Server,
     choose,
     end,
     epsilons,
+    held_up,
     open_page,
     plan_page,
     serve,
@@ -48,9 +50,10 @@ def test_cards_keep_their_height_while_and_after_a_question_is_pending(page, ser
     plan_page(page, server, "rounds=30")
     page.locator("[data-outlook] .badge.live").wait_for(state="hidden")
     before = page.evaluate(HEIGHTS)
-    type_text(page, "rounds", "31")
-    page.locator("[data-outlook] .badge.live").wait_for()
-    pending = page.evaluate(HEIGHTS)
+    with held_up(server):
+        type_text(page, "rounds", "31")
+        page.locator("[data-outlook] .badge.live").wait_for()
+        pending = page.evaluate(HEIGHTS)
     wait_for_command(page, "--rounds 31")
     page.locator("[data-outlook] .badge.live").wait_for(state="hidden")
     assert len(before) == 7
@@ -110,7 +113,7 @@ def test_the_number_of_accomplices_stands_beside_its_label(page, server: Server)
 def unwatched(browser):
     """A page whose studio may go away."""
     opened = browser.new_page()
-    opened.set_default_timeout(120_000)
+    opened.set_default_timeout(PATIENCE)
     yield opened
     opened.close()
 

@@ -28,7 +28,7 @@ def start(out: Path, runs: int, how: str) -> subprocess.Popen[str]:
 
 def make(out: Path, runs: int, how: str) -> bytes:
     process = start(out, runs, how)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=1800)
     assert process.returncode == 0, said[-3000:]
     return (out / "table.csv").read_bytes()
 
@@ -62,7 +62,7 @@ def test_a_killed_worker_does_not_end_the_sweep(tmp_path: Path, expected: bytes)
         if int(line.split()[0]) >= 4:
             break
     os.kill(a_worker_of(process.pid), signal.SIGKILL)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=1800)
     assert process.returncode == 0, said[-3000:]
     assert (out / "table.csv").read_bytes() == expected
 
@@ -83,7 +83,8 @@ def cluster() -> Iterator[tuple[str, int]]:
     common = ["--num-cpus", "1", "--object-store-memory", "100000000", "--disable-usage-stats"]
 
     def node(*words: str) -> None:
-        subprocess.run([ray, "start", *common, *words], check=True, capture_output=True, timeout=120)
+        done = subprocess.run([ray, "start", *common, *words], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     with tempfile.TemporaryDirectory(prefix="nbafl-ray-", dir="/tmp", ignore_cleanup_errors=True) as place:
         head = ["--port", str(port), "--include-dashboard=false", "--node-ip-address", "127.0.0.1"]
@@ -120,6 +121,6 @@ def test_on_a_cluster_that_loses_a_node_the_table_is_the_same(
         if int(line.split()[0]) >= 6:
             break
     os.kill(second, signal.SIGKILL)
-    _, said = process.communicate(timeout=400)
+    _, said = process.communicate(timeout=1800)
     assert process.returncode == 0, said[-3000:]
     assert (out / "table.csv").read_bytes() == expected

@@ -27,7 +27,8 @@ def secure(tmp_path_factory) -> Path:
     }
     folder = finished_run(tmp_path_factory.mktemp(FOLDER), **fields)
     plan = nbafl.Run.load(folder / "run").plan
-    audits.write(folder / "run", plan, audit_secure(plan, 1000, 0.95).to_dict())
+    # Noise of the operating system has no seed: at this confidence a sound plan is refuted once in a million times.
+    audits.write(folder / "run", plan, audit_secure(plan, 1000, 1 - 5e-6).to_dict())
     assert write(folder) == 0
     return folder
 

@@ -54,6 +54,16 @@ def test_the_evidence_of_a_run_is_verified(made, capsys):
     assert "train" not in json.dumps(content["model"])
 
 
+def test_answers_call_things_by_the_names_they_have_elsewhere(made):
+    answered = {
+        each["question"]: each["answer"]
+        for each in open_file(made / "run" / "evidence.html").content["questions"]
+    }
+    assert "colluders:1: " in answered["Who is trusted, and against whom does it hold?"]
+    assert "Gaussian" in answered["How is the loss accounted for?"]
+    assert [text for text in answered.values() if text[0].islower()] == []
+
+
 def test_a_file_alone_is_verified_and_says_that_the_model_was_not_at_hand(made, tmp_path, capsys):
     alone = Path(shutil.copy(made / "run" / "evidence.html", tmp_path))
     assert run_command(["evidence", "--verify", str(alone)]) == 0
@@ -62,6 +72,17 @@ def test_a_file_alone_is_verified_and_says_that_the_model_was_not_at_hand(made, 
     assert read_identity(made / "operator.pub").signing_key in said
     assert run_command(["evidence", str(made / "run"), "--verify", str(alone), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"] == str(made / "run")
+
+
+def test_the_run_may_be_named_by_its_federations_folder(made, tmp_path):
+    home = tmp_path / "federation"
+    (home / "handout").mkdir(parents=True)
+    shutil.copytree(made / "run", home / "run")
+    shutil.copy(made / "run" / "plan.toml", home)
+    alone = Path(shutil.copy(made / "run" / "evidence.html", tmp_path))
+    assert run_command(["evidence", str(home), "--verify", str(alone)]) == 0
+    (home / "run" / "model.safetensors").write_bytes(b"another")
+    assert run_command(["evidence", str(home), "--verify", str(alone)]) == 1
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "plan.toml", "metrics.jsonl"])
@@ -94,6 +115,18 @@ def test_a_changed_number_or_word_is_named(made, tmp_path, old, new, place):
     changed = tmp_path / "changed.html"
     changed.write_text(text.replace(old, new))
     assert place in places(changed)
+
+
+def test_long_texts_are_shown_where_they_part(made, tmp_path, capsys):
+    text = (made / "run" / "evidence.html").read_text()
+    changed = tmp_path / "changed.html"
+    changed.write_text(text.replace("the best guess can be right 6", "the best guess can be right 5"))
+    assert run_command(["evidence", "--verify", str(changed)]) == 1
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if "summary[3][1]" in each)
+    said, again = line.split(", computed again it is ")
+    assert "can be right 5" in said
+    assert "can be right 6" in again
+    assert len(line) < 250
 
 
 def test_every_section_is_bound_by_the_signature(made, tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,11 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from tests.paper_setting import Plan
 from torch import nn
 
-from nbafl.errors import DataError, UsageError
+from nbafl.errors import DataError, Refused, UsageError
 from nbafl.flower import wire
 from nbafl.flower.client import Client, parameters
 from nbafl.flower.home import prepare
+from nbafl.flower.inspection import Facts, model_hash, refused
 from nbafl.flower.local_data import client_data, make_schema, read_schema, server_data, write_schema
 from nbafl.flower.release import Broadcast, Releaser
 from nbafl.flower.wire import Instruction
@@ -157,6 +160,54 @@ def test_what_was_not_agreed_is_refused(
     assert reply is not None
     assert complaint in reply.error.reason
     assert client.releaser.ledger.spent().releases == 0
+
+
+def facts_of(client: Client) -> Facts:
+    return Facts(client.releaser.plan.digest(), "", model_hash(client.layout), "", time.time(), 4e9, 0)
+
+
+def checked(client: Client, facts: Facts) -> Message:
+    """What a client answers before the first round."""
+    message = ask(client, kind=MessageType.QUERY)
+    message.content["config"] = facts.to_config(1)
+    reply = client.handle(message)
+    assert reply is not None
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"epsilon": 5000.0}, "too large for noise of finite precision"),
+        (
+            {"sensitivity": "gradient", "local_steps": 1, "samples": 10**9},
+            "uploads would not hide each other",
+        ),
+    ],
+)
+def test_noise_that_cannot_be_made_is_found_before_the_first_round(
+    tmp_path: Path, fields: dict[str, object], why: str
+) -> None:
+    client = party(tmp_path, **fields)
+    client.units = 10**9
+    assert why in str(refused(checked(client, facts_of(client))))
+    if why.startswith("uploads"):
+        with pytest.raises(Refused, match=why):
+            prepare(tmp_path / "home", client.releaser.plan, [])
+        assert not (tmp_path / "home").exists()
+
+
+def test_another_version_of_nbafl_is_found_before_the_first_round(tmp_path: Path) -> None:
+    """On either side: weights taken for offsets, or the other way round, would pass every other check."""
+    client = party(tmp_path)
+    facts = facts_of(client)
+    assert refused(checked(client, facts)) is None
+    assert "server runs another version" in str(refused(checked(client, replace(facts, protocol=1))))
+    for said in ({wire.CHECK: 1}, {}):
+        older = Message(RecordDict({wire.ANSWER: ConfigRecord({**said})}), reply_to=ask(client))
+        assert "client runs another version" in str(refused(older))
+    nameless = {name: value for name, value in asdict(facts).items() if name != "protocol"}
+    assert Facts.from_json(nameless).protocol == 1
 
 
 def test_another_model_than_ones_own_is_refused(tmp_path: Path) -> None:

@@ -229,8 +229,7 @@ def test_without_an_agreement_nothing_is_counted(tmp_path: Path) -> None:
 
 
 def answer(asked: Instruction, right: object, size: object) -> Message:
-    ticket = {wire.PLAN: asked.plan, wire.ROUND: asked.round, wire.TICKET: asked.ticket}
-    config = ConfigRecord({**ticket, RIGHT: right, HELD_OUT: size})  # type: ignore[dict-item]
+    config = ConfigRecord({**asked.answered(), RIGHT: right, HELD_OUT: size})  # type: ignore[dict-item]
     return Message(RecordDict({wire.ANSWER: config}), reply_to=question()[0])
 
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nbafl.cli import run_command
-from nbafl.errors import Refused
+from nbafl.errors import DataError, Refused
 from nbafl.flower import joining
 from nbafl.flower.headroom import Owner
-from nbafl.flower.inspection import model_hash
+from nbafl.flower.inspection import Facts, model_hash
 from nbafl.flower.keys import make_client_key
 from nbafl.flower.limits import Wanted
 from nbafl.flower.wire import Layout
 from nbafl.plan import Plan
+from nbafl.privacy import anchor
 from nbafl.privacy.ledger import BudgetSpent, Ledger, Limits, Request, rehearsal
 from nbafl.privacy.units import Account
 from nbafl.protocol.linear_regression import LinearRegression
@@ -51,8 +55,8 @@ class Line:
     @contextmanager
     def visiting(self) -> Iterator[dict[str, object]]:
         model = model_hash(Layout.of(LinearRegression(SHAPE, CLASSES).parameters()))
-        facts = {"plan": PLAN.digest(), "roster": "", "model": model, "schema": "", "rounds_done": 0}
-        yield {**facts, "clock": time.time(), "expires": time.time() + 1e8, "client": self.number}
+        facts = Facts(PLAN.digest(), "", model, "", time.time(), time.time() + 1e8, 0)
+        yield {**asdict(facts), "client": self.number}
 
     def round_trip(self) -> float:
         return 0.0
@@ -161,3 +165,49 @@ def test_a_rehearsal_refuses_what_the_ledger_would_and_leaves_it_alone(state: Pa
     with pytest.raises(Refused, match="one with 2 rows was here before"), rehearsal(place):
         pass
     assert not place.exists()
+
+
+FIRST_RELEASE = Path(__file__).parents[1] / "privacy" / "first_release" / "ledger.sqlite"
+
+
+@pytest.fixture
+def old(state: Path, tmp_path: Path) -> Path:
+    """A ledger of 0.1.0 that this machine knows."""
+    state.mkdir()
+    place = shutil.copy(FIRST_RELEASE, state / "ledger.sqlite")
+    with closing(sqlite3.connect(place)) as connection:
+        hashes = dict(connection.execute("SELECT number, hash FROM rows"))
+    anchor.write(tmp_path / "anchors", place, hashes[0], max(hashes), hashes[max(hashes)])
+    return place
+
+
+def test_a_rehearsal_leaves_a_ledger_of_the_first_release_one(old: Path, tmp_path: Path) -> None:
+    def everything() -> dict[Path, bytes]:
+        return {
+            file: file.read_bytes()
+            for folder in (old.parent, tmp_path / "anchors")
+            for file in folder.iterdir()
+        }
+
+    before = everything()
+    with rehearsal(old) as copy:
+        assert copy.spent().releases == 6
+        assert copy.limits_of(Account.RECORD) == Limits(8.0, 1e-5)
+    assert everything() == before
+
+
+def test_a_rehearsal_names_the_ledger_that_was_tampered_with(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as connection, connection:
+        connection.execute("UPDATE rows SET cost = 0 WHERE number = 3")
+    sentence = f"ledger {str(old)!r} was tampered with: row 3 does not fit the chain."
+    with pytest.raises(Refused, match=f"^{re.escape(sentence)}$"), rehearsal(old):
+        pass
+    old.write_bytes(b"no ledger")
+    with pytest.raises(DataError, match="is not a readable ledger"), rehearsal(old):
+        pass
+
+
+def test_a_rehearsal_refuses_a_copy_of_a_ledger(old: Path, tmp_path: Path) -> None:
+    shutil.copy(old, tmp_path / "copy.sqlite")
+    with pytest.raises(Refused, match=r"is a copy of .*ledger.sqlite"), rehearsal(tmp_path / "copy.sqlite"):
+        pass

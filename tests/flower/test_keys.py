@@ -42,6 +42,15 @@ def test_what_is_no_key_is_one_sentence(tmp_path: Path) -> None:
             read(tmp_path / "missing")
 
 
+def test_a_certificate_names_only_what_can_be_connected_to() -> None:
+    certificates.check_hosts(
+        "name", ["fl.example.org", "my_server", "*.example.org", "a", "192.0.2.7", "::1"]
+    )
+    for name in ("", "a b", "a.", "-", "é", "a" * 254, "a,b", "https://a"):
+        with pytest.raises(UsageError, match="name must be a host name like"):
+            certificates.check_hosts("name", [name])
+
+
 def test_only_the_agreed_kind_of_key_is_taken(tmp_path: Path) -> None:
     weak = ec.generate_private_key(ec.SECP256R1())
     encoded = weak.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())

@@ -27,6 +27,7 @@ from nbafl.plan import Plan
 from nbafl.privacy.ledger import Ledger
 from nbafl.protocol import draw
 from nbafl.run import checkpoint
+from nbafl.run.loop import train
 from nbafl.run.result import Run
 
 CLIENTS = 4
@@ -61,8 +62,7 @@ class Scoring(OneRoom):
             self.scored.append((asked.round, np.concatenate([each.ravel() for each in arrays.values()])))
             if self.dies and len(self.scored) == 2:
                 raise Killed
-            said = {wire.PLAN: asked.plan, wire.ROUND: asked.round, wire.TICKET: asked.ticket}
-            said |= {RIGHT: 5.0, HELD_OUT: 8}
+            said = {**asked.answered(), RIGHT: 5.0, HELD_OUT: 8}
             answer = Message(RecordDict({wire.ANSWER: ConfigRecord(said)}), reply_to=message)
         answer.metadata.__dict__["_src_node_id"] = node
         return answer
@@ -183,6 +183,28 @@ def test_the_seed_of_the_draw_is_too_long_to_be_looked_for_and_outlives_a_restar
     earlier = {**first.state(), "draw_seed": torch.tensor(2**61 + 5)}
     again.restore(earlier)
     assert again.strategy.draw_seed == 2**61 + 5
+
+
+def test_a_run_killed_before_its_first_state_was_kept_draws_once(tmp_path: Path) -> None:
+    """Started again it kept no state before the first round either: killed there, it asked others."""
+    run, drawn = Run(tmp_path, SECRET), []
+    (tmp_path / "checkpoint").mkdir()
+    runs.begin(run)  # and killed
+
+    def asked(server: Server) -> OpenRound:
+        drawn.append(draw(server.strategy.draw_seed, 1, 20, 5).tolist())
+        raise Killed
+
+    for _ in range(2):
+        server = secret_server(run.path, set(range(20)))
+        server._round = lambda _, server=server: asked(server)  # type: ignore[method-assign, misc]
+        with pytest.raises(Killed):
+            train(run, server, ("f",), resume=True, on_round=None)
+    assert drawn[0] == drawn[1]
+    third = secret_server(run.path, set(range(20)))
+    train(run, third, ("f",), resume=True, on_round=None, report=False)
+    (made,) = answers.read(run.path, SECRET) or ()
+    assert not made.everyone_online
 
 
 def test_one_attempt_with_everybody_keeps_the_secret(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def test_only_the_clipped_and_noised_model_leaves() -> None:
     reply = call(training(), asked)
     assert set(reply.content) == {"arrays", "nbafl"}
     assert dict(reply.content["nbafl"]) == {
-        name: asked.content["config"][name] for name in ("nbafl-plan", "nbafl-round", "nbafl-ticket")
+        name: asked.content["config"][name]
+        for name in ("nbafl-plan", "nbafl-round", "nbafl-ticket", "nbafl-protocol")
     }
     arrays = {name: array.numpy() for name, array in reply.content["arrays"].items()}
     assert arrays["norm.batches"] == 5, "whole numbers go back as they came"

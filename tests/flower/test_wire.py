@@ -119,7 +119,7 @@ def test_an_instruction_is_read_back() -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [{}, {**ASKED.to_config(), "nbafl-round": "3"}, {**ASKED.to_config(), "nbafl-plan": 5}],
+    [{**ASKED.to_config(), "nbafl-round": "3"}, {**ASKED.to_config(), "nbafl-plan": 5}],
 )
 def test_a_wrong_instruction_is_refused(config: dict[str, int | str]) -> None:
     with pytest.raises(Malformed, match="must be"):
@@ -128,11 +128,22 @@ def test_a_wrong_instruction_is_refused(config: dict[str, int | str]) -> None:
         Instruction.read(RecordDict({}))
 
 
+@pytest.mark.parametrize("spoken", [{}, {"nbafl-protocol": wire.PROTOCOL - 1}, {"nbafl-protocol": "2"}])
+def test_a_peer_whose_messages_mean_something_else_is_not_understood(spoken: dict[str, int | str]) -> None:
+    """Before uploads were offsets they were whole weights of the same shape: nothing else tells the two apart."""
+    others = {name: value for name, value in ASKED.to_config().items() if name != "nbafl-protocol"}
+    config = ConfigRecord({**others, **spoken})
+    with pytest.raises(Malformed, match="the server runs another version"):
+        Instruction.read(RecordDict({"config": config}))
+    with pytest.raises(Malformed, match="the client runs another version"):
+        wire.check_answer(RecordDict({"nbafl": config}), ASKED)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"nbafl-round": 2}, {"nbafl-ticket": "old"}, {"nbafl-plan": "other"}, {"nbafl-round": "3"}]
 )
 def test_replays_and_late_answers_are_refused(wrong: dict[str, int | str]) -> None:
-    good = {"nbafl-plan": "digest", "nbafl-round": 3, "nbafl-ticket": "ticket"}
+    good = dict(ASKED.answered())
     wire.check_answer(RecordDict({"nbafl": ConfigRecord(good)}), ASKED)
     with pytest.raises(Malformed):
         wire.check_answer(RecordDict({"nbafl": ConfigRecord({**good, **wrong})}), ASKED)

@@ -69,7 +69,7 @@ def test_what_was_sent_is_read_back_exactly_and_sums_are_exact(fields: dict) -> 
     assert [int(each) for each in read] == list(total)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(-(2**60), 2**60), st.integers(-1000, 1000))
 def test_rounding_commutes_with_whole_steps(fine: int, steps: int) -> None:
     """The sum of one fine and many whole parts is the whole part of their fine sum: ties go one way, always up."""

@@ -97,7 +97,7 @@ def test_the_one_output_solution_is_that_of_another_solver(weights: tuple[float,
     assert np.allclose(proximal_upload(model, x, y, start, training), theirs, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 2**20), solved=st.booleans(), records=st.integers(1, 4),
     scale=st.floats(-2, 2), heavy=st.sampled_from([None, (1.0, 6.0), (0.25, 0.5)]),
@@ -147,7 +147,7 @@ def test_weights_multiply_clipped_gradients_and_the_sum_is_divided_by_the_record
     assert torch.allclose(upload(model, x, y, start, training), start - 0.7 * expected, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**20), records=st.integers(1, 5), persons=st.booleans())
 def test_with_class_weights_one_record_or_person_stays_within_the_scaled_bound(
     seed: int, records: int, persons: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from nbafl.folders import answers, runs
 from nbafl.privacy.adversary import name_of
 from nbafl.report.html import render
 from nbafl.report.numbers import epsilon
+from nbafl.report.pages import environment
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +119,20 @@ def test_the_table_of_adversaries_is_the_runs_and_not_the_plans(tmp_path):
         assert f'<th scope="row">{name_of(name)}</th><td class="n">{epsilon(entry["epsilon"])}</td>' in table
     assert run.summary()["privacy"]["guarantee"] == told
     assert not run.summary()["privacy"]["delivers_claim"]
+
+
+def test_a_federations_report_is_named_after_its_home(tmp_path, run):
+    home = tmp_path / "hospitals"
+    (home / "handout").mkdir(parents=True)
+    shutil.copytree(run.path, home / "run")
+    shutil.copy(run.path / "plan.toml", home)
+    text = render(nbafl.Run.load(home / "run"))
+    assert "<h2>Run hospitals</h2>" in text
+    assert "<title>nbafl run hospitals</title>" in text
+
+
+def test_what_refuted_a_claim_is_said_in_words():
+    page = environment().get_template("audit_part.html")
+    audit = {"verdict": "refuted", "refuted_by": ["claim", "attack: targeted"]}
+    text = page.render(audit=audit, unit="one record", audit_pictures=[])
+    assert "Refuted by: an attack that proves more than the claimed epsilon, attack: targeted." in text

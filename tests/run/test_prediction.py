@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import random
 import shutil
@@ -136,6 +137,7 @@ def test_parquet_and_csv_and_frames_give_the_same_model_bit_for_bit(tmp_path, ho
 def test_the_numeric_part_is_exported_with_the_schema_beside_it(tmp_path, hospitals, capfd, recwarn):
     onnxruntime = pytest.importorskip("onnxruntime")
     run = train(hospitals, tmp_path / "run")
+    gc.collect()  # what earlier tests left has its say before
     capfd.readouterr()
     recwarn.clear()
     assert run_command(["predict", str(run.path), "--onnx", str(tmp_path / "model.onnx")]) == 0

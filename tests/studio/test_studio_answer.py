@@ -13,11 +13,11 @@ from scipy.special import erf
 from scipy.stats import norm
 from tests.paper_setting import Plan
 
+from nbafl.privacy.badges import percent
 from nbafl.privacy.gaussian import gdp_mu
 from nbafl.studio import bars, cards, meaning
 from nbafl.studio.answer import answer
 from nbafl.studio.bars import Axis
-from nbafl.studio.wording import percent
 
 PLANS = [
     Plan(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from nicegui import Client, background_tasks, core, ui
+from starlette.requests import Request
 
 from nbafl.studio.latest import Latest
 
@@ -68,7 +69,7 @@ def test_with_a_pause_work_waits_until_questions_stop() -> None:
         async def work(question: int) -> None:
             worked.append(question)
 
-        latest = Latest(None, work, lambda *_: None, pause=0.3)
+        latest = Latest(None, work, lambda *_: None, pause=1.0)
         for question in range(10):
             latest.ask(question)
             await asyncio.sleep(0)
@@ -91,9 +92,11 @@ def test_work_that_fails_does_not_end_the_answering() -> None:
 
         latest = Latest(None, work, lambda question, _: delivered.append(question))
         latest.ask(0)
-        await asyncio.sleep(0.02)
+        while latest._busy:
+            await asyncio.sleep(0.001)
         latest.ask(1)
-        await asyncio.sleep(0.02)
+        while not delivered:
+            await asyncio.sleep(0.001)
         assert delivered == [1]
 
     _in_a_loop(scenario)
@@ -115,6 +118,29 @@ def test_nobody_works_for_a_page_that_was_closed_until_it_comes_back() -> None:
         while not asked.delivered:
             await asyncio.sleep(0.001)
         assert asked.delivered == [2]
+
+    _in_a_loop(scenario)
+
+
+def test_a_page_that_came_back_before_its_old_connection_was_missed_is_answered() -> None:
+    """A busy machine notices a broken connection late: the end of the old one is told after the beginning of the new."""
+
+    async def scenario() -> None:
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+        client = Client(ui.page("/came-back", reconnect_timeout=60.0), request=Request(scope))
+        asked = Asked(client)
+        await client.handle_handshake("old", "tab", None, "document", None)
+        await client.handle_handshake("new", "tab", None, "document", None)
+        client.handle_disconnect("old")
+        await asked.ask_first()
+        asked.gate.set()
+        async with asyncio.timeout(60):
+            while not asked.delivered:
+                await asyncio.sleep(0.001)
+        assert asked.delivered == [1]
+        client.handle_disconnect("new")
+        assert not asked.latest.wanted
+        client.delete()
 
     _in_a_loop(scenario)
 
@@ -164,9 +190,11 @@ def test_nothing_is_asked_again_once_the_studio_ends() -> None:
         asked = Asked()
         await asked.ask_first()
         asked.latest.ask(2)
-        for task in list(background_tasks.running_tasks):
+        cancelled = list(background_tasks.running_tasks)
+        for task in cancelled:
             task.cancel()
-        await asyncio.sleep(0.01)
+        await asyncio.wait(cancelled, timeout=60)
+        await asyncio.sleep(0)
         assert not [task for task in background_tasks.running_tasks if not task.done()]
 
     _in_a_loop(scenario)

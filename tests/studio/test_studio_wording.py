@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbafl.studio.wording import duration, listed, percent, short
+from nbafl.privacy.badges import percent
+from nbafl.studio.wording import duration, listed, short
 
 
 @pytest.mark.parametrize(

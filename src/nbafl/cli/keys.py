@@ -111,10 +111,11 @@ def renew(
 
     Example: nbafl keys renew federation
     """
-    from nbafl.flower.certificates import expiry
+    from nbafl.flower.certificates import check_hosts, expiry
     from nbafl.flower.certificates import renew as make_new
     from nbafl.folders.homes import HomeFolder
 
+    check_hosts("name", name or [])
     made = make_new(HomeFolder(home).certificate_folder, ask_passphrase(), name or [])
     print(f"certificate  {made.certificate}, until {expiry(made.certificate):%Y-%m-%d}")
 
@@ -160,8 +161,11 @@ def certificate(
     """
     from dataclasses import asdict
 
-    from nbafl.flower.certificates import make_certificates
+    from nbafl.durable import check_folder
+    from nbafl.flower.certificates import check_hosts, make_certificates
 
+    check_hosts("host", host)
+    check_folder("out", out)
     made = make_certificates(host, out)
     if as_json:
         print(json.dumps({name: str(path) for name, path in asdict(made).items()}))

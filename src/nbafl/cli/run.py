@@ -84,8 +84,9 @@ def _what_to_run(given: dict[str, Any], out: str | None, resume: str | None) -> 
     if promised or out:
         named = next(iter(promised), "out")
         raise UsageError("resume", resume, f"without --{named}: the folder's plan decides what is promised")
-    plan = Plan(**{**Run.load(resume).plan.model_dump(), **given})
-    return plan, federation_of(plan), resume
+    begun = Run.load(resume)
+    plan = Plan(**{**begun.plan.model_dump(), **given})
+    return plan, federation_of(plan, of_first_release=begun.facts is None), resume
 
 
 def _with_progress(
@@ -159,7 +160,11 @@ def three_lines(finished: Run) -> tuple[str, str, str]:
     worth = "no finite epsilon" if statement["epsilon"] is None else f"epsilon {statement['epsilon']:.6g}"
     claim = badges.kept(statement["delivers_claim"], plan.rule.conditional).word
     guess = statement["best_guess"]
-    chance = "" if guess is None else f" (the best guess is right {100 * guess:.4g}% of the time, a coin 50%)"
+    chance = (
+        ""
+        if guess is None
+        else f" (the best guess can be right {badges.percent(guess)} of the time, a coin 50%)"
+    )
     return (
         f"Model: {model}",
         f"Privacy: {worth} {Scope.of(plan).words}; the claim of {plan.epsilon:g} is {claim}.",

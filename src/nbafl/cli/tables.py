@@ -44,7 +44,7 @@ def _claim(plan: Plan, summary: dict[str, Any]) -> str:
     return (
         f"[bold]Claim[/bold]: {badges.kept(delivers, summary['conditional']).word}. [bold]Strength[/bold]: "
         f"{badges.strength(guess).word}; against {named.name} the best guess about one {summary['claimed']['unit']} "
-        f"is right at most {100 * guess:.1f}% of the time{plan.rule.if_it_holds} (a coin: 50%)."
+        f"can be right {badges.percent(guess)} of the time{plan.rule.if_it_holds} (a coin: 50%)."
     )
 
 

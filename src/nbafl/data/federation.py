@@ -219,7 +219,7 @@ class Federation(Holding):
         named = (
             clients
             if isinstance(clients, Mapping)
-            else {f"client {i}": frame for i, frame in enumerate(clients)}
+            else {f"client {i}": frame for i, frame in enumerate(clients, 1)}
         )
         if not named:
             raise DataError("The federation has no clients; give at least one frame.")
@@ -306,9 +306,9 @@ class Federation(Holding):
         """Clients given as torch Datasets, or anything with a length that gives (x, y) by index."""
         local: Any = local_test
         if isinstance(local_test, Sequence):
-            local = [_gather(data, f"the local test of client {i}") for i, data in enumerate(local_test)]
+            local = [_gather(data, f"the local test of client {i}") for i, data in enumerate(local_test, 1)]
         return cls.from_arrays(
-            [_gather(data, f"client {i}") for i, data in enumerate(datasets)],
+            [_gather(data, f"client {i}") for i, data in enumerate(datasets, 1)],
             test=None if test is None else _gather(test, "the test set"),
             local_test=local,
             seed=seed,

@@ -20,10 +20,10 @@ from nbafl.tasks import classes_of
 
 
 class Numbered(Sequence[str]):
-    """The names `client 0`, `client 1`, … without holding a million strings."""
+    """The names `client 1`, `client 2`, … without holding a million strings."""
 
     def __init__(self, count: int) -> None:
-        self._numbers = range(count)
+        self._numbers = range(1, count + 1)
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -47,17 +47,19 @@ _CHUNK = 64  # records normalised at a time, on one core
 def scattering_features(x: np.ndarray, *, directions: int = DIRECTIONS) -> np.ndarray:
     """Scattering features (M, directions) of images (M, planes, h, w), each record of norm 4.
 
-    `directions` = 0 leaves out the reference images: all coefficients, compressed and scaled, as they are.
+    `directions` = 0 leaves out the reference images: all coefficients, compressed and scaled, as they are. Images of a
+    few pixels have fewer directions.
     """
     if x.ndim != 4:
         raise UsageError("features", "scattering", f"raw for records of shape {x.shape[1:]}: it needs images")
     x = sized(opponent(x))
     count, planes, height, width = x.shape
-    each = directions // planes
     kept, row = coefficients(x.reshape(-1, height, width))
+    each, most = directions // planes, kept[0].size
+    each = each if each < most else most * 3 // 5  # images so small that they have no more: the strong ones
     row = row.reshape(count, planes)
     common = _reference(height, width, each) if directions else None
-    features = np.empty((count, planes * (each or kept[0].size)), dtype=np.float32)
+    features = np.empty((count, planes * (each or most)), dtype=np.float32)
 
     def work(part: slice) -> None:
         values = _compressed(kept[row[part].ravel()])

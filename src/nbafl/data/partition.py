@@ -217,7 +217,7 @@ def set_aside(parts: Dealt, local_test: float | int, seed: int) -> tuple[Dealt, 
         )
     if (counts >= sizes).any():
         short = int(np.argmax(counts >= sizes))
-        rule = f"small enough to leave client {short}, who has {sizes[short]} records, one to train on"
+        rule = f"small enough to leave client {short + 1}, who has {sizes[short]} records, one to train on"
         raise UsageError("local_test", local_test, rule)
     return hold_out(parts, counts, seed)
 

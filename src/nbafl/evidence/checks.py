@@ -23,7 +23,7 @@ from nbafl.evaluation import Evaluation
 from nbafl.evidence import attacks, extracts, parts, rounds, signatures, wording
 from nbafl.evidence.canonical import canonical, sha256
 from nbafl.evidence.comparison import Finding, differences
-from nbafl.evidence.content import FORMAT, Remade, on_trust
+from nbafl.evidence.content import FORMAT, Remade, folder_of, on_trust
 from nbafl.evidence.sealed import Sealed, manifest_of, open_file, take_apart
 from nbafl.flower.roster import Member, Roster
 from nbafl.folders.facts import Facts
@@ -56,12 +56,12 @@ class Verdict:
 
 
 def verify(path: Path, key: str | None = None, run: Path | None = None) -> Verdict:
-    """Check a file. `key`: the signer's public key in base64; `run`: a folder whose files are checked as well.
+    """Check a file. `key`: the signer's public key in base64; `run`: a run's folder, or a federation's, to check as well.
 
     A run folder that the file lies in is taken for its own.
     """
     sealed = open_file(path)
-    beside = run if run is not None else _folder_around(path)
+    beside = folder_of(run) if run is not None else _folder_around(path)
     return _verdict(sealed, key, beside)
 
 

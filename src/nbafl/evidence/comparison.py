@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 TOLERANCE = 1e-6
+SHOWN, BEFORE = 80, 30
+"""Characters of a text that are shown, and how many of them before the place where two texts part."""
 OF_THE_MACHINE = ("versions", "sentences")
 """Parts of a statement that say what computed it, or that `wording` compares."""
 PROSE = ("sees", "premise", "accountant", "assumptions", "not_covered", "sentence", "assumption")
@@ -43,7 +46,8 @@ def differences(said: Any, again: Any, place: str, words: bool = True) -> Iterat
         if not math.isclose(said, again, rel_tol=TOLERANCE, abs_tol=1e-300):
             yield Finding(place, f"says {said:.8g}, computed again it is {again:.8g}")
     elif said != again:
-        yield Finding(place, f"says {_short(said)}, computed again it is {_short(again)}")
+        one, other = _apart(said, again)
+        yield Finding(place, f"says {one}, computed again it is {other}")
 
 
 def is_number(value: object) -> bool:
@@ -51,6 +55,17 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def _apart(said: object, again: object) -> tuple[str, str]:
+    """Both as text; long ones from shortly before they part, so that what differs is seen."""
+    one, other = repr(said), repr(again)
+    common = sum(
+        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    )
+    start = max(0, common - BEFORE) if max(len(one), len(other)) > SHOWN else 0
+    return _cut(one, start), _cut(other, start)
+
+
+def _cut(text: str, start: int) -> str:
+    head = "..." if start else ""
+    end = start + SHOWN - len(head)
+    return head + (text[start:] if len(text) <= end else f"{text[start : end - 3]}...")

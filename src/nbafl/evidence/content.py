@@ -43,8 +43,13 @@ EXTRACT = ("client", "plan", "evaluation", "rows", "spent", "key", "signature")
 
 def run_of(path: Path) -> RunFolder:
     """A run folder, or the run inside the folder of a federation."""
+    return RunFolder.load(folder_of(path))
+
+
+def folder_of(path: Path) -> Path:
+    """Where the files of a run lie: in its folder, or inside that of a federation."""
     inside = HomeFolder(path).run
-    return RunFolder.load(inside if (inside / runs.PLAN).is_file() else path)
+    return inside if (inside / runs.PLAN).is_file() else path
 
 
 def gather(run: RunFolder, ledgers: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nbafl.folders.facts import Facts
+from nbafl.privacy import adversary
 
 Answer = dict[str, str]
 
@@ -23,7 +24,7 @@ def answers(facts: Facts | None, statement: dict[str, Any]) -> list[Answer]:
             ("What could an attacker still do?", _attack(statement)),
             ("Which hazards does the implementation have?", _hazards(facts)),
             ("Was anything chosen by looking at the private data?", _choices(statement)),
-            ("What is not covered?", "; ".join(statement["not_covered"]) + "."),
+            ("What is not covered?", _sentence("; ".join(statement["not_covered"])) + "."),
             ("What does it rest on?", " ".join(statement["assumptions"])),
         )
     ]
@@ -51,14 +52,19 @@ def _adjacency(statement: dict[str, Any]) -> str:
 
 def _trust(statement: dict[str, Any]) -> str:
     worth = ", ".join(
-        f"{name}: {'nothing holds' if each['epsilon'] is None else format(each['epsilon'], '.6g')}"
+        f"{adversary.name_of(name)}: {'nothing holds' if each['epsilon'] is None else format(each['epsilon'], '.6g')}"
         for name, each in sorted(statement["guarantee"].items())
     )
     return f"{statement['sentences'][1]} Epsilon at delta {statement['delta']:g} for each adversary: {worth}."
 
 
+def _sentence(text: str) -> str:
+    """With a large first letter, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def _accounting(statement: dict[str, Any]) -> str:
-    return f"{statement['accountant'].capitalize()}; over all {covered(statement)} together."
+    return f"{_sentence(statement['accountant'])}; over all {covered(statement)} together."
 
 
 def covered(statement: dict[str, Any]) -> str:
@@ -112,4 +118,4 @@ def _choices(statement: dict[str, Any]) -> str:
         if each.endswith("read from the private records before training")
     ]
     known = "; ".join(read) if read else "Nothing that this run's folder tells of"
-    return f"{known}. Choices made before the run by looking at private data leave no trace here."
+    return f"{_sentence(known)}. Choices made before the run by looking at private data leave no trace here."

@@ -6,6 +6,7 @@ Every client gets the authority's certificate beforehand, so nobody in between c
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ from nbafl.flower.keys import write_new
 
 YEARS, AUTHORITY_YEARS = 2, 10
 AUTHORITY_KEY = "ca.key"
+HOST = re.compile(r"(\*\.)?\w([\w.-]*\w)?", re.ASCII)
+"""What a name of the network looks like."""
 PASSPHRASE = 12
 """Letters the passphrase of an authority's key must have."""
 
@@ -33,6 +36,16 @@ class Certificates:
     authority: Path
     certificate: Path
     key: Path
+
+
+def check_hosts(option: str, hosts: Sequence[str]) -> None:
+    """Refuse what no client could connect to, before any certificate names it."""
+    for host in hosts:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            if not HOST.fullmatch(host) or len(host) > 253:
+                raise UsageError(option, host, "a host name like fl.example.org, or an IP address") from None
 
 
 def make_certificates(hosts: Sequence[str], folder: Path, passphrase: str | None = None) -> Certificates:

@@ -50,9 +50,7 @@ def answer(
         stored = noisy.astype(np.float64).tobytes()
         ledger.record(request, stored, price)
     said: dict[str, Any] = {
-        wire.PLAN: instruction.plan,
-        wire.ROUND: instruction.round,
-        wire.TICKET: instruction.ticket,
+        **instruction.answered(),
         RIGHT: float(np.frombuffer(stored, dtype=np.float64)[0]),
         HELD_OUT: units,
     }

@@ -6,15 +6,16 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbafl.durable import write_bytes, write_text
+from nbafl.durable import check_folder, write_bytes, write_text
 from nbafl.errors import UsageError
 from nbafl.evaluation import Evaluation
 from nbafl.flower import local_data
-from nbafl.flower.certificates import Certificates, find_certificates, make_certificates
+from nbafl.flower.certificates import Certificates, check_hosts, find_certificates, make_certificates
 from nbafl.flower.roster import Roster
 from nbafl.folders import homes
 from nbafl.folders.homes import HomeFolder
 from nbafl.plan import Plan
+from nbafl.privacy.common_grid import CommonGrid
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def prepare(
     `evaluation`: clients measure the model on records of their own. `passphrase`: keep the key of the certificates'
     authority, encrypted, so that they can be renewed.
     """
+    check_folder("home", path)
+    check_hosts("name", hosts)
     folder = HomeFolder(path)
     agreed = folder.evaluation_file
     if evaluation is None and agreed.is_file():
@@ -115,5 +118,7 @@ def _agreed(file: Path, plan: Plan | None, without_test: bool = False) -> Plan:
     plan = plan or Plan()
     if not plan.noise:
         raise UsageError("noise", plan.noise, "true in a federation of real parties")
+    if plan.secure_sums() is None:  # which have a grid of their own
+        CommonGrid.of(plan.release(), plan.noise_scales(), plan.rule.reach(plan).radius)
     local_data.check_test(plan, without_test)
     return plan

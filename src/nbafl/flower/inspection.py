@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord
+from flwr.app import ConfigRecord, Message
 
 from nbafl.flower import wire
 from nbafl.flower.release import check_client
@@ -45,6 +45,7 @@ class Facts:
     expires: float
     """When the server's certificate ends, in seconds since 1970."""
     rounds_done: int
+    protocol: int = wire.PROTOCOL
 
     def to_config(self, client: int) -> ConfigRecord:
         values = {f"nbafl-fact-{name}": value for name, value in asdict(self).items()}
@@ -57,9 +58,11 @@ class Facts:
 
     @classmethod
     def from_json(cls, said: Mapping[str, object]) -> Facts:
-        """Facts as another party sent them."""
-        kinds = {"clock": float, "expires": float, "rounds_done": int}
+        """Facts as another party sent them; the first protocol had no name."""
+        kinds = {"clock": float, "expires": float, "rounds_done": int, "protocol": int}
         values = {field.name: said.get(field.name) for field in fields(cls)}
+        if values["protocol"] is None:
+            values["protocol"] = 1
         for name, value in values.items():
             kind = kinds.get(name, str)
             if type(value) is not kind:
@@ -95,6 +98,9 @@ def roster_hash(path: Path | None) -> str:
 def problems(client: Party, own: Own, facts: Facts, number: int) -> Iterator[str]:
     """Why this client would refuse, sentence by sentence. They may be told to the server: they quote no data."""
     plan = client.releaser.plan
+    if facts.protocol != wire.PROTOCOL:
+        yield f"the server {wire.OTHER_VERSION}"
+        return
     if facts.plan != plan.digest():
         yield "the server's plan is not the one this client agreed to."
         return
@@ -103,6 +109,8 @@ def problems(client: Party, own: Own, facts: Facts, number: int) -> Iterator[str
         return  # whether its data would be enough for another's number is nobody's business
     try:
         check_client(plan, number, client.units)
+        # With the noise as it is drawn: a plan whose noise cannot be made is refused here, and not in the first round.
+        price = client.releaser.price(number, client.layout.dimension)
     except Declined as error:
         yield str(error)
         return
@@ -112,8 +120,18 @@ def problems(client: Party, own: Own, facts: Facts, number: int) -> Iterator[str
         yield "the server's schema is not the one this client was given."
     if facts.model != model_hash(client.layout):
         yield "the server's model does not fit this client's; its own log says how large it is here."
-    if client.releaser.ledger.affordable(plan.digest(), client.releaser.price(number)) < 1:
+    if client.releaser.ledger.affordable(plan.digest(), price) < 1:
         yield NO_ROOM
+
+
+def refused(reply: Message) -> str | None:
+    """Why a client that was asked to check would refuse; None where it would not, or did not say."""
+    if reply.has_error():
+        said = wire.printable(reply.error.reason or "no reason given")
+        return said if reply.error.code == wire.REFUSED else None
+    ready = reply.content.get(wire.ANSWER)
+    speaks = ready.get(wire.CHECK) if isinstance(ready, ConfigRecord) else None
+    return None if speaks == wire.PROTOCOL else f"the client {wire.OTHER_VERSION}"
 
 
 def remarks(facts: Facts) -> Iterator[str]:

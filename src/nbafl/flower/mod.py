@@ -3,8 +3,8 @@
     app = ClientApp(mods=[nbafl.flower.private(plan)])
     app = ClientApp(mods=[nbafl.flower.private(plan, roster="roster.toml")])        # secure aggregation
 
-Whatever the app's training function does with the received model, what leaves is the received model plus its update
-clipped to C, plus noise, charged to the ledger: the `client` unit, the only one that can be promised around training
+Whatever the app's training function does with the received model, what leaves is its update clipped to C, plus noise,
+charged to the ledger: the `client` unit, the only one that can be promised around training
 code nobody checked. Metrics, example counts and everything else in the reply stay at home; evaluate and query messages
 are refused, since their answers carry no noise. Any failure becomes a refusal with a fixed sentence, because the text
 of an exception may quote data (`Declined` and `Malformed` quote only what the server knows).

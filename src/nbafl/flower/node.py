@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message
 
 from nbafl import locks
+from nbafl.durable import check_folder
 from nbafl.errors import DataError, NbaflError, Refused, UsageError
 from nbafl.flower import frames
 from nbafl.flower.postbox import BEAT, public_bytes, sign_on_text
@@ -214,6 +215,7 @@ class Connection:
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """One process at a time speaks for a client: two would end each other's sessions and pay for every round twice."""
+    check_folder("state", folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locks.hold(folder / "lock", 0.0, f"another nbafl join is running in {str(folder)!r}."):
         yield

@@ -108,7 +108,7 @@ class Party(ABC):
             raise Declined(problem)
         counted = self.releaser.plan.counted
         log.info("checked: plan, roster, schema, model, number of %s and limits fit the server's.", counted)
-        ready = ConfigRecord({wire.CHECK: 1})
+        ready = ConfigRecord({wire.CHECK: wire.PROTOCOL})
         return Message(RecordDict({wire.ANSWER: ready}), reply_to=message)
 
     def _measure(self, message: Message) -> Message:

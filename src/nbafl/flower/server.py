@@ -24,7 +24,7 @@ from torch.func import functional_call
 from nbafl.data.checks import Arrays
 from nbafl.errors import Refused
 from nbafl.evaluation import Evaluation
-from nbafl.flower import wire
+from nbafl.flower import inspection, wire
 from nbafl.flower.client import parameters
 from nbafl.flower.evaluation import mean_score
 from nbafl.flower.hub import Hub
@@ -206,11 +206,9 @@ class Server:
             for client, node in nodes.items()
         ]
         refused = {
-            self.hub.nodes[reply.metadata.src_node_id]: wire.printable(
-                reply.error.reason or "no reason given"
-            )
+            self.hub.nodes[reply.metadata.src_node_id]: why
             for reply in self.hub.exchange.send_and_receive(questions, timeout=self.timeout)
-            if reply.has_error() and reply.error.code == wire.REFUSED
+            if (why := inspection.refused(reply)) is not None
         }
         if refused and self.made == 0:
             raise NotReady({self.strategy.name(client): reason for client, reason in refused.items()})

@@ -21,14 +21,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from nbafl.errors import NbaflError
 
 ARRAYS, CONFIG, ANSWER = "arrays", "config", "nbafl"
-PLAN, ROUND, TICKET, CLIENT, END, CHECK = (
+PROTOCOL = 2
+"""What messages mean: an upload is an offset from the broadcast (1: whole weights). Both sides must speak the same."""
+PLAN, ROUND, TICKET, CLIENT, END, CHECK, SPEAKS = (
     "nbafl-plan",
     "nbafl-round",
     "nbafl-ticket",
     "nbafl-client",
     "nbafl-end",
     "nbafl-check",
+    "nbafl-protocol",
 )
+OTHER_VERSION = "runs another version of nbafl, whose messages mean something else."
 LARGEST = 1e6
 """No weight of a sane model is larger; a broadcast beyond it is not trained on."""
 REFUSED, UNREADABLE, LOST = 900, 901, 902
@@ -50,17 +54,20 @@ class Instruction:
     client: int
 
     def to_config(self) -> dict[str, int | str]:
-        return {PLAN: self.plan, ROUND: self.round, TICKET: self.ticket, CLIENT: self.client}
+        said: dict[str, int | str] = {PLAN: self.plan, ROUND: self.round, TICKET: self.ticket}
+        return {**said, CLIENT: self.client, SPEAKS: PROTOCOL}
 
     def answered(self) -> ConfigRecord:
         """What an answer says of itself."""
-        return ConfigRecord({PLAN: self.plan, ROUND: self.round, TICKET: self.ticket})
+        return ConfigRecord({PLAN: self.plan, ROUND: self.round, TICKET: self.ticket, SPEAKS: PROTOCOL})
 
     @classmethod
     def read(cls, content: RecordDict) -> Instruction:
         config = content.get(CONFIG)
         if not isinstance(config, ConfigRecord):
             raise Malformed(f"the message has no ConfigRecord {CONFIG!r}.")
+        if config.get(SPEAKS) != PROTOCOL:
+            raise Malformed(f"the server {OTHER_VERSION}")
         return cls(
             _field(config, PLAN, str),
             _field(config, ROUND, int),
@@ -173,6 +180,8 @@ def check_answer(content: RecordDict, expected: Instruction) -> None:
     config = content.get(ANSWER)
     if not isinstance(config, ConfigRecord):
         raise Malformed(f"the reply has no ConfigRecord {ANSWER!r}.")
+    if config.get(SPEAKS) != PROTOCOL:
+        raise Malformed(f"the client {OTHER_VERSION}")
     for name, kind, wanted in (
         (PLAN, str, expected.plan),
         (ROUND, int, expected.round),

@@ -6,6 +6,7 @@ right half of the time. Report, command line and studio take their words from he
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 STRONG, WEAK = 0.6, 0.9
@@ -39,3 +40,14 @@ def strength(guess: float | None) -> Badge:
     if guess is not None and guess <= WEAK:
         return Badge("weak", "perhaps")
     return Badge("no useful limit", "bad")
+
+
+def percent(share: float) -> str:
+    """A probability in per cent, rounded up because it is a bound, but never up to a certainty that it is not."""
+    if share >= 1:
+        return "100%"
+    missing = 100 * (1 - share)
+    if missing < 1e-9:
+        return "all but 100%"
+    decimals = max(1, -math.floor(math.log10(missing)))
+    return f"{math.ceil(share * 100 * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}%"

@@ -24,6 +24,8 @@ from nbafl.errors import UsageError
 
 # dp-accounting's tolerance is absolute; this one leaves brentq's relative 1e-15 in charge for small values too.
 _TOLERANCE = 1e-15
+LEAST_EPSILON, MOST_EPSILON, LEAST_DELTA = 1e-9, 1e9, 1e-300
+"""Beyond these no double tells a noise from none, or one guarantee from another."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
@@ -69,14 +71,14 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse an ε that no finite noise could be made for, or none that double precision could tell from another."""
-    if not 1e-9 <= epsilon <= 1e9:
-        raise UsageError("epsilon", epsilon, "a number from 1e-9 to 1e9")
+    if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise UsageError("epsilon", epsilon, f"a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}")
 
 
 def check_delta(delta: float) -> None:
-    """Refuse a δ that is not a probability strictly between 0 and 1."""
-    if not 0 < delta < 1:
-        raise UsageError("delta", delta, "above 0 and below 1")
+    """Refuse a δ that is not a probability strictly between 0 and 1, or too small for double precision."""
+    if not LEAST_DELTA <= delta < 1:
+        raise UsageError("delta", delta, f"at least {LEAST_DELTA:g} and below 1")
 
 
 def _log_delta(epsilon: np.ndarray, mu: np.ndarray) -> np.ndarray:

@@ -109,7 +109,7 @@ def _how_strongly(statement: dict[str, Any]) -> str:
     premise = "" if statement["sensitivity"]["verified"] else ", if an unproved premise holds (see below)"
     return (
         f"{grade} (ε = {statement['epsilon']:.3g}{premise}): asked {_question(statement)}, the best guess "
-        f"is right {100 * guess:.1f}% of the time; a coin, 50%."
+        f"can be right {badges.percent(guess)} of the time; a coin, 50%."
     )
 
 

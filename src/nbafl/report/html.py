@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nbafl import fields
 from nbafl.durable import write_text
 from nbafl.evaluation import Evaluation
-from nbafl.folders import answers, audits
+from nbafl.folders import answers, audits, homes
 from nbafl.privacy import badges
 from nbafl.privacy.scope import Scope
 from nbafl.report.audit import part
@@ -37,7 +37,7 @@ def render(run: Run) -> str:
     template = environment().get_template("report.html")
     return template.render(
         **part(run.path, run.plan, audits.read(run.path)),
-        name=run.path.resolve().name,
+        name=_name(run.path.resolve()),
         plan=run.plan,
         scope=Scope.of(run.plan),
         summary=summary,
@@ -56,6 +56,11 @@ def render(run: Run) -> str:
         prices=summary["plan"]["aggregation"],
         last=metrics[-1] if metrics else {},
     )
+
+
+def _name(path: Path) -> str:
+    """What the run is called: a federation's by its home, where every run folder has the same name."""
+    return path.parent.name if homes.is_home(path.parent) else path.name
 
 
 def _from_clipping(run: Run) -> dict[str, float | None]:

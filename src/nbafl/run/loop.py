@@ -63,6 +63,7 @@ def train(
         checkpoint.restore(run, trainer, fingerprints)
     else:
         runs.begin(run, facts, None if schema is None else schema.to_toml())
+    if not checkpoint.kept(run.path):  # also where a run was killed between the two: no draw is made anew
         checkpoint.write(run, trainer, fingerprints[0])
     ranks.agreed((run.path, trainer.state()))
     listeners = Listeners(run, callbacks)

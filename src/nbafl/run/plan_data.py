@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nbafl import aggregation
 from nbafl.data.federation import Federation
 from nbafl.data.inference import names_in
 from nbafl.data.schema import Schema
+from nbafl.data.tabular import AS_CLIENT
 from nbafl.errors import UsageError
 from nbafl.folders.facts import FROM_PYTHON
 from nbafl.plan import Plan
-from nbafl.tasks import CLASSIFICATION
+from nbafl.tasks import BINARY, CLASSIFICATION, outputs_of
 
 
-def federation_of(plan: Plan) -> Federation:
-    """The data a plan names."""
+def federation_of(plan: Plan, of_first_release: bool = False) -> Federation:
+    """The data a plan names; or as 0.1.0 read them, for a run of its that goes on.
+
+    0.1.0 took a file called test for a client's, and gave every class an output where there are two as well.
+    """
     if plan.dataset == "mnist":
         if plan.sizes is not None:
             return Federation.mnist(sizes=plan.sizes, partition=plan.partition, seed=plan.seed)
@@ -30,10 +35,16 @@ def federation_of(plan: Plan) -> Federation:
             plan.dataset,
             "given again: nbafl.simulate(plan, federation, out=FOLDER, resume=True) in Python",
         )
-    ignore = names_in(plan.ignore or "")
-    return Federation.from_csv(
-        plan.dataset, plan.target, plan.test, task=plan.task, ignore=ignore, person=plan.person
+    ignore, test = names_in(plan.ignore or ""), plan.test
+    if of_first_release and test is None:
+        test = AS_CLIENT
+    federation = Federation.from_csv(
+        plan.dataset, plan.target, test, task=plan.task, ignore=ignore, person=plan.person
     )
+    if of_first_release and federation.task == BINARY:
+        outputs = outputs_of(CLASSIFICATION, len(federation.class_names))
+        return replace(federation, task=CLASSIFICATION, outputs=outputs)
+    return federation
 
 
 def seen_by_the_model(plan: Plan, federation: Federation) -> Federation:

@@ -18,6 +18,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -94,7 +95,7 @@ def add_up(tensor: Tensor) -> Tensor:
         try:
             dist.all_reduce(tensor)
         except RuntimeError:
-            raise RankLost from None
+            raise _lost() from None
     return tensor
 
 
@@ -160,7 +161,7 @@ def _exchange(own: Parcel) -> list[Tensor]:
         lengths = received[:, :8].contiguous().view(torch.int64).flatten().tolist()
         return [row[ALIGNED:] for row in received] if max(lengths) <= SMALL else _sent(own, lengths)
     except RuntimeError:
-        raise RankLost from None
+        raise _lost() from None
 
 
 def _sent(own: Parcel, lengths: list[int]) -> list[Tensor]:
@@ -178,7 +179,14 @@ def _sent(own: Parcel, lengths: list[int]) -> list[Tensor]:
 
 def _told_to_end(*_: Any) -> NoReturn:
     """torchrun ends all ranks once one has failed."""
-    raise RankLost
+    raise _lost()
+
+
+def _lost() -> RankLost:
+    """The end of this rank, which nothing interrupts: torchrun also tells ranks to end that have noticed by themselves."""
+    with suppress(ValueError):  # not the main thread, which alone hears signals
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return RankLost()
 
 
 def _environment() -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from nbafl.privacy import badges
+from nbafl.privacy.badges import percent
 from nbafl.privacy.scope import Scope
 from nbafl.studio.answer import Answer
-from nbafl.studio.wording import SCROLL, escape, percent, short
+from nbafl.studio.wording import SCROLL, escape, short
 
 SCALES = (
     ("sigma_uplink", "noise at each client", "σ<sub>U</sub>", "in every upload"),

@@ -33,8 +33,9 @@ class Latest(Generic[Question, Reply]):
         self._newest: list[Question] = []
         self._busy = False
         self._away = False
+        self._client = client
         if client is not None:
-            client.on_disconnect(self.leave)
+            client.on_disconnect(self._disconnected)
             client.on_connect(self.come_back)
             client.on_delete(
                 self.leave
@@ -55,6 +56,11 @@ class Latest(Generic[Question, Reply]):
     def leave(self) -> None:
         """The page was closed, its connection broke, or it was given up."""
         self._away = True
+
+    def _disconnected(self) -> None:
+        """A connection broke; a browser that came back before this was noticed is there by another one."""
+        if self._client is None or not self._client.has_socket_connection:
+            self.leave()
 
     def come_back(self) -> None:
         """The page is there (again)."""

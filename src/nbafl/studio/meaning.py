@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
+from nbafl.privacy.badges import percent
 from nbafl.studio.answer import Answer
-from nbafl.studio.wording import escape, percent, short
+from nbafl.studio.wording import escape, short
 
 SUBJECTS = {"client": "all data of one client", "person": "all records of one person"}
 VERDICTS = (

@@ -45,17 +45,6 @@ def _plain(value: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def percent(share: float) -> str:
-    """A probability in per cent, rounded up because it is a bound, but never up to a certainty that it is not."""
-    if share >= 1:
-        return "100%"
-    missing = 100 * (1 - share)
-    if missing < 1e-9:
-        return "all but 100%"
-    decimals = max(1, -math.floor(math.log10(missing)))
-    return f"{math.ceil(share * 100 * 10**decimals - 1e-9) / 10**decimals:.{decimals}f}%"
-
-
 def duration(seconds: float) -> str:
     """A time span in at most two units."""
     if seconds < 1:

@@ -29,7 +29,7 @@ def idle_connections(port: int, count: int, tls: bool = False) -> Iterator[list[
 
 def drip(port: int, request: bytes) -> socket.socket:
     """A TLS connection on which only the beginning of a request is sent."""
-    raw = socket.create_connection(("127.0.0.1", port), timeout=5)
+    raw = socket.create_connection(("127.0.0.1", port), timeout=120)
     secured = ssl._create_unverified_context().wrap_socket(raw)
     secured.sendall(request)
     return secured

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 from nbafl.errors import DataError
@@ -55,6 +56,20 @@ def connect(path: Path, must_exist: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def copy(path: Path, to: Path) -> dict[int, str]:
+    """Another file with the same content; the hash of every row in it. Nothing is written to the original."""
+    try:
+        with (
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as original,
+            closing(sqlite3.connect(to)) as made,
+        ):
+            _check(original, path, must_exist=True)
+            original.backup(made)
+            return dict(made.execute("SELECT number, hash FROM rows").fetchall())
+    except sqlite3.Error as error:
+        raise DataError(f"ledger {str(path)!r} is not a readable ledger: {error}.") from None
 
 
 def build(connection: sqlite3.Connection) -> bool:
