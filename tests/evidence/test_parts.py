@@ -97,6 +97,8 @@ def test_rounds_that_cannot_have_been_are_found_out(made, tmp_path, entries, pla
         (lambda c: c.update(schema="epsilon = 0.01"), "schema"),
         (lambda c: c["facts"].update(epsilon=0.01), "facts"),
         (lambda c: c["facts"].update(where="federation"), "rounds"),
+        (lambda c: c["facts"].update(where="Federation"), "facts.where"),  # its seed was no hazard any more
+        (lambda c: c["model"].update(parameters=0), "model.parameters"),
         (lambda c: c.update(rounds=[WHOLE] * 3), "rounds"),
         (lambda c: c["participants"]["clients"][0].update(name="the authority"), "participants.clients[0].name"),
         (lambda c: c["participants"].update(epsilon=0.01), "participants.epsilon"),

@@ -36,6 +36,8 @@ def problems(content: dict[str, Any], made: Remade, words: bool) -> Iterator[Fin
         yield from differences(content["plan"], made.plan.model_dump(mode="json"), "plan")
     if content["facts"] is not None:
         yield from _strangers("facts", content["facts"], (each.name for each in dataclasses.fields(Facts)))
+        if content["facts"]["where"] not in ("simulation", "federation"):
+            yield Finding("facts.where", "is neither simulation nor federation")
     yield from _model(content["model"], made)
     yield from _files(content)
     yield from _participants(content["participants"], made)
@@ -51,8 +53,8 @@ def _model(card: dict[str, Any], made: Remade) -> Iterator[Finding]:
     yield from _strangers("model", card, CARD)
     for name, value in known_of_model(made.plan, made.facts).items():
         yield from differences(card[name], value, f"model.{name}")
-    for name in ("parameters", "frozen_parameters"):
-        if type(card[name]) is not int or card[name] < 0:
+    for name, least in (("parameters", 1), ("frozen_parameters", 0)):
+        if type(card[name]) is not int or card[name] < least:
             yield Finding(f"model.{name}", "is not a number of parameters")
     scores = card["test"] or {}
     yield from _strangers("model.test", scores, PUBLIC_SCORES)
