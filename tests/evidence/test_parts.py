@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -96,6 +97,7 @@ def test_rounds_that_cannot_have_been_are_found_out(made, tmp_path, entries, pla
         (lambda c: c["files"].update({"metrics.jsonl": "epsilon is at most 0.01"}), "files.metrics.jsonl"),
         (lambda c: c.update(schema="epsilon = 0.01"), "schema"),
         (lambda c: c["facts"].update(epsilon=0.01), "facts"),
+        (lambda c: hides_what_was_read(c), "facts.read_from_data"),
         (lambda c: c["facts"].update(where="federation"), "rounds"),
         (lambda c: c["facts"].update(where="Federation"), "facts.where"),  # its seed was no hazard any more
         (lambda c: c["model"].update(parameters=0), "model.parameters"),
@@ -109,6 +111,13 @@ def test_rounds_that_cannot_have_been_are_found_out(made, tmp_path, entries, pla
 )  # fmt: skip
 def test_what_has_no_place_in_a_file_is_found_out(made, tmp_path, change, place):
     assert place in places(forged(made, tmp_path, change))
+
+
+def hides_what_was_read(content: dict[str, Any]) -> None:
+    """Of a table whose schema was read from its records."""
+    content["schema"] = "public = false\n"
+    content["files"]["schema.toml"] = hashlib.sha256(content["schema"].encode()).hexdigest()
+    content["facts"]["read_from_data"] = []
 
 
 def about(content: dict[str, Any]) -> dict[str, Any]:

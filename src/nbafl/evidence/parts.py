@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -71,6 +72,9 @@ def _files(content: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(f"files.{name[:40]}", "is not a sha256")
     if found.get(SCHEMA) != (None if schema is None else sha256(schema.encode())):
         yield Finding("schema", "is not the one whose digest the file gives")
+    facts = content["facts"] or {"read_from_data": True}  # the first release kept none
+    if schema is not None and not tomllib.loads(schema).get("public") and not facts["read_from_data"]:
+        yield Finding("facts.read_from_data", "is empty, though the schema is not declared public")
 
 
 def _participants(said: dict[str, Any], made: Remade) -> Iterator[Finding]:
