@@ -16,6 +16,8 @@ NONSENSE = [
     ("reproduce", "1"),
     ("reproduce", "12"),
     ("reproduce", "--seeds", "0"),
+    ("reproduce", "--seeds", "99999999999999999999"),
+    ("sweep", "--seeds", "99999999999999999999"),
     ("bench", "W9"),
     ("bench",),
     ("studio", "--host", "0.0.0.0"),
