@@ -26,6 +26,7 @@ NONSENSE = [
     ("serve", "--prepare", "--name", "\u00e9"),
     ("keys", "certificate", "not a name"),
     ("keys", "renew", "federation", "--name", "../up"),
+    ("keys", "renew", "federation"),
     ("ledger", "show", "missing.sqlite"),
     ("no-such-verb",),
 ]

@@ -112,7 +112,8 @@ def client_files(folder: Path, test: str | Path | None) -> tuple[list[Path], Pat
         )
     if not files:
         raise DataError(
-            f"The data folder {folder} has no CSV or Parquet files for clients; it needs one file each."
+            f"The data folder {folder} has no CSV or Parquet files for clients; it needs one file each (images and IDX "
+            "files are read from Python, by Federation.from_images and from_idx)."
         )
     twice = sorted({path.stem for path in files if sum(each.stem == path.stem for each in files) > 1})
     if twice:
