@@ -154,7 +154,7 @@ def write_draft(
     """Write DIR/schema.toml for its owner to read; one that is there stays unless it is to be replaced."""
     path = Path(folder) / SCHEMA_FILE
     if path.exists() and not replace:
-        raise UsageError("schema", str(path), "not there yet; nbafl data schema --force replaces it")
+        raise UsageError("schema", str(path), "a file that is not there yet (--force replaces it)")
     drafted = draft(folder, wanted, test)
     write_text(path, drafted.schema.to_toml())
     return drafted
