@@ -62,6 +62,11 @@ IMPOSSIBLE = [
     ({"lr": "fast"}, "lr must be a valid number"),
     ({"lr": math.inf}, "lr must be a finite number"),
     ({"clents": 50}, "clents"),
+    (
+        {"continues": [{"plan": "a", "model": "b", "rounds": 3, "cost": {}}]},
+        "continues.0.exposures must be given",
+    ),
+    ({"continues": [dict.fromkeys(("plan", "model", "rounds", "exposures", "cost", "more"))]}, "continues.0"),
 ]
 
 

@@ -388,6 +388,10 @@ def _as_usage_error(error: ValidationError) -> UsageError:
     field = ".".join(str(part) for part in first["loc"]) or "plan"
     if first["type"] == "extra_forbidden":
         return UsageError("a plan's field", field, "one of " + ", ".join(Plan.model_fields))
+    if first["type"] == "missing":
+        return UsageError(field, None, "given")
+    if first["type"] == "unexpected_keyword_argument":
+        return UsageError(field, first["input"], "left out")
     allowed = first["msg"].removeprefix("Input should be ")
     allowed = allowed.replace("less than or equal to", "at most").replace(
         "greater than or equal to", "at least"

@@ -118,7 +118,9 @@ def test_8_a_rare_class_that_is_never_found_is_said(folder, tmp_path, capsys):
 def test_9_a_wrong_target_with_missing_values_is_refused_with_counts(folder):
     (folder / "north.csv").write_text(HEAD + ROWS.replace(",f,", ",,"))
     assert "of 'sex' in row 2" in said(folder, target="sex")
-    assert "is missing (30 such values)" in said(folder, target="sex")
+    assert "is missing, and no rule fills in a target: leave such rows out (30 such values)" in said(
+        folder, target="sex"
+    )
     assert "The target column 'outcom' is not in" in said(folder, target="outcom")
 
 
@@ -164,3 +166,40 @@ def test_separators_and_encodings_are_found_out_and_said(tmp_path, separator, en
     comma = nbafl.Federation.from_csv(tmp_path, target="t")
     assert comma.x.tolist() == [[1.5], [2.0]]
     assert any("decimal comma" in remark for remark in comma.remarks)
+
+
+def test_a_check_tells_everything_at_once(tmp_path, capsys):
+    folder = tmp_path / "hospitals"
+    folder.mkdir()
+    rows = [f"{number},{30 + number},{'ill' if number % 2 else 'well'}" for number in range(40)]
+    (folder / "a.csv").write_text("\n".join(["patient,age,outcome", *rows]))
+    rows = [f"9{row}" for row in rows]
+    rows[3], rows[7] = "93,,ill", "97,37,"
+    (folder / "b.csv").write_text(
+        "\n".join(["patient;age;outcome;extra", *(f"{row};1" for row in rows)]).replace(",", ";")
+    )
+    assert run_command(["data", "check", str(folder), "--target", "outcome", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    columns, persons, missing = found["problems"]
+    assert "it has 'extra' besides" in columns
+    assert "'patient' (80 different values) looks like an identifier" in persons
+    assert "2 problems: The value of 'age' in row 5" in missing
+    assert "The value of 'outcome' in row 9" in missing
+    assert any("read with semicolons" in remark for remark in found["remarks"])
+
+
+def test_no_rule_fills_in_a_target(tmp_path, capsys):
+    folder = tmp_path / "hospitals"
+    folder.mkdir()
+    rows = "\n".join(f"{number},{'' if number == 3 else number / 4}" for number in range(1, 30, 2))
+    (folder / "a.csv").write_text(f"age,stay\n{rows}\n")
+    words = ["--target", "stay"]
+    assert run_command(["data", "schema", str(folder), *words]) == 0
+    told = (
+        "The value of 'stay' in row 3 of {} is missing, and no rule fills in a target: leave such rows out."
+    )
+    assert f"Training will still refuse: {told.format(folder / 'a.csv')}" in capsys.readouterr().out
+    for _ in range(2):
+        assert run_command(["run", "--dataset", str(folder), *words, "--out", str(tmp_path / "run")]) == 2
+        assert capsys.readouterr().err == f"nbafl: {told.format(folder / 'a.csv')}\n"
+        (folder / "schema.toml").unlink(missing_ok=True)

@@ -71,3 +71,16 @@ def test_a_folder_of_images_by_class_becomes_a_federation(tmp_path):
         Federation.from_images(tmp_path)
     (tmp_path / "north" / "dog" / "broken.png").unlink()
     assert Federation.from_images(tmp_path, size=(8, 8)).shape == (1, 8, 8)
+    with pytest.raises(
+        DataError, match=r"cat: it needs a folder for each class with images in it \(CLIENT/CLASS"
+    ):
+        Federation.from_images(tmp_path / "north")
+
+
+def test_one_client_is_one_client() -> None:
+    x, y = np.zeros((4, 3), dtype=np.float32), np.array([0, 1, 0, 1])
+    alone, two = (Federation.from_arrays([(x, y)] * count) for count in (1, 2))
+    assert alone.described() == "1 client with 4 records, 3 features, 2 classes, no test records"
+    assert (
+        two.described() == "2 clients with 4 records each (8 in all), 3 features, 2 classes, no test records"
+    )

@@ -220,6 +220,13 @@ def test_a_folder_whose_model_was_exchanged_gets_no_evidence(made, tmp_path, cap
     assert not (copy / "evidence.html").exists()
 
 
+def test_a_damaged_schema_is_named(made, tmp_path, capsys):
+    folder = shutil.copytree(made / "run", tmp_path / "run")
+    (folder / "schema.toml").write_bytes(b"\xff\xfe\x99")
+    assert run_command(["evidence", str(folder), "--key", str(made / "operator")]) == 2
+    assert capsys.readouterr().err.endswith("schema.toml of 'run' is damaged: it is not text.\n")
+
+
 def test_the_operators_key_is_made_when_first_needed(made, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     out = tmp_path / "one.html"

@@ -32,7 +32,7 @@ def test_the_studio_writes_the_schema_of_the_command_line(tmp_path: Path) -> Non
 def test_a_schema_that_is_there_stays(tmp_path: Path) -> None:
     folder = _tables(tmp_path / "data")
     (folder / "schema.toml").write_text("agreed")
-    with pytest.raises(UsageError, match="schema must be not there yet"):
+    with pytest.raises(UsageError, match="schema must be a file that is not there yet"):
         write_schema(str(folder), "ill", None, None)
     assert (folder / "schema.toml").read_text() == "agreed"
 

@@ -64,9 +64,7 @@ def check(
     else:
         _print(found)
     if found.problems:
-        raise DataError(
-            f"{folder} cannot be trained on yet: {_counted(len(found.problems), 'problem')} above."
-        )
+        raise DataError(f"{folder} cannot be trained on yet, for the reasons above.")
 
 
 @data_app.command("schema", short_help="Write DIR/schema.toml for a person to read and declare public.")
@@ -106,6 +104,8 @@ def schema(
         print(
             f"Rules for missing values (a constant beside an indicator, or a category of its own): {', '.join(filled)}."
         )
+    if drafted.problems:
+        print(f"Training will still refuse: {' '.join(drafted.problems)}")
     print("Read it, correct it from what is known in public, then set public = true.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -90,7 +91,12 @@ def roster(
 
 def ask_passphrase(twice: bool = False) -> str:
     """The passphrase of the authority's key: NBAFL_PASSPHRASE, or asked for."""
+    from nbafl.errors import UsageError
+
     given = os.environ.get("NBAFL_PASSPHRASE")
+    if given is None and not sys.stdin.isatty():
+        asked = "the passphrase of the authority's key, where nobody can be asked"
+        raise UsageError("NBAFL_PASSPHRASE", None, asked)
     if given is None:
         given = str(
             typer.prompt("Passphrase of the authority's key", hide_input=True, confirmation_prompt=twice)

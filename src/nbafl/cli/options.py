@@ -127,6 +127,9 @@ def plan_fields(given: dict[str, Any]) -> dict[str, Any]:
         start = {name: value for name, value in start.items() if name not in OF_MNIST}
     if "sizes" in chosen:  # they say how many clients there are, and what each holds
         start = {name: value for name, value in start.items() if name not in ("clients", "samples")}
+    about = next((name for name in _OF_TABLES if name in given), None)
+    if about is not None and chosen.get("dataset", "mnist") == "mnist":
+        raise UsageError("dataset", "mnist", f"the folder of the tables that --{about} is about")
     return {**start, **chosen}
 
 
@@ -192,6 +195,7 @@ def _of_mnist(fields: dict[str, Any]) -> dict[str, int]:
 
 
 _DATA_FIELDS = {"dataset", "target", "test", "task", "ignore", "person", "features", "feature_norm"}
+_OF_TABLES = ("target", "test", "ignore")  # without a folder they would silently be about the digits
 
 
 def _with_found_sizes(fields: dict[str, Any], sizes: list[int]) -> dict[str, Any]:

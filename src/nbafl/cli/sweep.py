@@ -43,6 +43,8 @@ Examples:
   nbafl sweep --epsilon 1,3,8 --seeds 5 --ray auto   # on a Ray cluster
 """
 
+MOST_SEEDS = 100_000
+"""Runs that a sweep could keep a folder for, each."""
 OF_THE_DATA = frozenset(
     {"dataset", "target", "test", "task", "ignore", "clients", "samples", "sizes", "partition", "person"}
 )
@@ -101,8 +103,8 @@ def read_grid(
 
     told = toml_file.read(file, "grid file") if file is not None else {}
     count = seeds or told.pop("seeds", 1)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UsageError("seeds", count, "a whole number of at least 1")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_SEEDS:
+        raise UsageError("seeds", count, f"a whole number from 1 to {MOST_SEEDS}")
     axes = {name: tuple(value) for name, value in told.items() if isinstance(value, list) and name != "sizes"}
     fixed = {name: value for name, value in told.items() if name not in axes}
     for name, value in given.items():

@@ -5,6 +5,7 @@ Nothing here is for giving away: counts and values come straight from private re
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from nbafl.data import tabular
-from nbafl.data.identifying import Identifying, identifying
-from nbafl.data.inference import Wanted
+from nbafl.data.identifying import Identifying, identifying, refusal
+from nbafl.data.inference import Wanted, common_columns
 from nbafl.data.schema import SCHEMA_FILE, Schema
 from nbafl.data.schema_file import read_schema
 from nbafl.data.tables import Table, label, number, read_table, values_of
@@ -66,12 +67,20 @@ def describe(
     if target is None:
         path = folder / SCHEMA_FILE
         target = read_schema(path).target if path.exists() else None
-    try:
-        test_table = None if test_path is None else read_table(test_path)
-        read = tabular.assemble(tables, test_table, target, folder, task=task, ignore=ignore, person=person)
-        remarks += read.remarks
-    except DataError as error:
-        problems.append(str(error))
+    mended, wanted = tables, Wanted(target or "", task, tuple(ignore), person)
+    if target is not None and not (folder / SCHEMA_FILE).exists():
+        mended, wanted, found = _with_columns_mended(tables, wanted)
+        problems += found
+    if not problems or wanted.target in mended[0].columns:
+        try:
+            test_table = None if test_path is None else read_table(test_path)
+            read = tabular.assemble(
+                mended, test_table, target, folder, task=task, ignore=wanted.ignore, person=wanted.person
+            )
+            remarks += read.remarks
+        except DataError as error:
+            remarks += [note for table in tables for note in table.notes]
+            problems.append(str(error))
     return Described(
         clients={Path(table.name).stem: len(table) for table in tables},
         columns=[
@@ -85,6 +94,29 @@ def describe(
     )
 
 
+def _with_columns_mended(tables: list[Table], wanted: Wanted) -> tuple[list[Table], Wanted, list[str]]:
+    """The tables as if all had the same columns and none that training refuses; and what was wrong with the columns.
+
+    Training stops at these; their owner is told of what would come after them as well.
+    """
+    problems = []
+    try:
+        common_columns(tables, wanted)
+    except DataError as error:
+        problems.append(str(error))
+    shared = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    tables = [
+        dataclasses.replace(table, columns={name: table.columns[name] for name in shared}) for table in tables
+    ]
+    ignore = tuple(name for name in wanted.ignore if name in shared)
+    person = wanted.person if wanted.person in shared else None
+    judged = [name for name in shared if name not in (wanted.target, person, *ignore)]
+    if refused := [each for each in identifying(tables, judged) if each.refused]:
+        problems.append(refusal(refused))
+    ignore = (*ignore, *(each.name for each in refused))
+    return tables, dataclasses.replace(wanted, ignore=ignore, person=person), problems
+
+
 @dataclass(frozen=True)
 class Drafted:
     """A schema read from the records, where it was written, and the columns whose values it keeps out."""
@@ -92,6 +124,8 @@ class Drafted:
     path: Path
     schema: Schema
     left_out: list[Identifying]
+    problems: tuple[str, ...]
+    """What training still refuses: no rule of a schema fills in a target."""
 
     @property
     def sentence(self) -> str:
@@ -101,7 +135,7 @@ class Drafted:
         return f"Wrote {self.path}: {held}, task {self.schema.task}."
 
 
-def draft(folder: str | Path, wanted: Wanted, test: str | None = None) -> tuple[Schema, list[Identifying]]:
+def draft(folder: str | Path, wanted: Wanted, test: str | None = None) -> Drafted:
     """The schema `nbafl data schema` writes, from the clients' tables (a test file is left out of it)."""
     folder = Path(folder)
     lying = tabular.unnamed_test(folder) if test is None else None
@@ -109,7 +143,9 @@ def draft(folder: str | Path, wanted: Wanted, test: str | None = None) -> tuple[
     tables = tabular.read_all(paths)
     ranges = folder / tabular.RANGES_FILE
     schema = tabular.draft_schema(tables, wanted, tabular.read_ranges(ranges) if ranges.exists() else None)
-    return schema, identifying(tables, [name for name in schema.ignore if name not in wanted.ignore])
+    left_out = identifying(tables, [name for name in schema.ignore if name not in wanted.ignore])
+    problems = tuple(problem for table in tables for problem in schema.problems(table))
+    return Drafted(folder / SCHEMA_FILE, schema, left_out, problems)
 
 
 def write_draft(
@@ -118,10 +154,10 @@ def write_draft(
     """Write DIR/schema.toml for its owner to read; one that is there stays unless it is to be replaced."""
     path = Path(folder) / SCHEMA_FILE
     if path.exists() and not replace:
-        raise UsageError("schema", str(path), "not there yet; nbafl data schema --force replaces it")
-    made, left_out = draft(folder, wanted, test)
-    write_text(path, made.to_toml())
-    return Drafted(path, made, left_out)
+        raise UsageError("schema", str(path), "a file that is not there yet (--force replaces it)")
+    drafted = draft(folder, wanted, test)
+    write_text(path, drafted.schema.to_toml())
+    return drafted
 
 
 def _about_schema(folder: Path) -> str:

@@ -90,9 +90,11 @@ class Holding:
         if self.classes is not None and len(self.classes) <= 6:
             what += f" ({', '.join(self.classes)})"
         each = int(np.prod(self.shape))
-        records = f"{held} records each ({int(sizes.sum()):,} in all)"
+        records = (
+            f"{held} records each ({int(sizes.sum()):,} in all)" if self.clients > 1 else f"{held} records"
+        )
         made_of = "tokens" if self.tokens else "features"
-        return f"{self.clients:,} clients with {records}, {each:,} {made_of}, {what}, {test}"
+        return f"{self.clients:,} client{'s'[: self.clients != 1]} with {records}, {each:,} {made_of}, {what}, {test}"
 
     @property
     def class_names(self) -> tuple[str, ...]:

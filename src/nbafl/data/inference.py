@@ -48,7 +48,7 @@ def infer(tables: Sequence[Table], wanted: Wanted, *, draft: bool = False) -> Sc
     A `draft` is for a person to correct: it adds ranges, rules for missing values, and ignores columns that
     tell whom a record is about. Without it such columns and missing values are refused, and numbers keep their scale.
     """
-    names = _common_columns(tables, wanted)
+    names = common_columns(tables, wanted)
     ignore = list(wanted.ignore)
     suspects = identifying(tables, names)
     if draft:
@@ -74,7 +74,7 @@ def infer(tables: Sequence[Table], wanted: Wanted, *, draft: bool = False) -> Sc
     return replace(schema, read_from_data=tuple(described(schema)))
 
 
-def _common_columns(tables: Sequence[Table], wanted: Wanted) -> list[str]:
+def common_columns(tables: Sequence[Table], wanted: Wanted) -> list[str]:
     """Feature columns that all tables share; all differences are told at once."""
     first, problems = tables[0], []
     for name, role in (

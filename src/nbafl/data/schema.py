@@ -22,6 +22,7 @@ from nbafl.data.tables import Table, label, listed, number
 from nbafl.tasks import outputs_of
 
 SCHEMA_FILE = "schema.toml"
+NO_TARGET = "is missing, and no rule fills in a target: leave such rows out"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -177,7 +178,8 @@ class Schema:
         if unknown:
             extra = listed(sorted(unknown))
             found.append(
-                f"{table.name} has {extra} besides the columns of the schema; add to ignore what is not wanted."
+                f"{table.name} has {extra} besides the columns of the schema; "
+                f"{'add to ignore what is not wanted' if with_target else 'leave out what the model does not know'}."
             )
         for column in self.columns:
             if column.name in table.columns:
@@ -190,7 +192,7 @@ class Schema:
 
     def _bad_target(self, value: str) -> str | None:
         if value == "":
-            return "is missing"
+            return NO_TARGET
         if self.classes is not None:
             return (
                 None if label(value) in self.classes else f"is not one of the classes {listed(self.classes)}"

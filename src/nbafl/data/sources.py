@@ -80,9 +80,10 @@ def read_images(
             f"its images have {len(shapes)} different shapes, such as {shapes[0]} and {shapes[-1]}; give size="
         )
     if not x:
-        problems.append(f"no images lie in its class folders {', '.join(classes)}")
+        problems.append("it needs a folder for each class with images in it (CLIENT/CLASS/*.png)")
     if problems:
-        raise DataError(f"{folder}: {len(problems)} problems: " + "; ".join(problems[:10]) + ".")
+        counted = f"{len(problems)} problems: " if len(problems) > 1 else ""
+        raise DataError(f"{folder}: {counted}{'; '.join(problems[:10])}.")
     return np.stack(x), np.array(y, dtype=np.int64)
 
 

@@ -92,7 +92,7 @@ def _read_text(path: Path) -> Table:
     header = [name.strip() for name in rows[0][1]]
     _check_header(str(path), header)
     if len(rows) == 1:
-        raise DataError(f"The file {path} has a header but no records; every client needs at least one.")
+        raise DataError(f"The file {path} has a header but no records; it needs at least one.")
     wrong = [(number, row) for number, row in rows[1:] if len(row) != len(header)]
     if wrong:
         more = f" ({len(wrong)} such rows)" if len(wrong) > 1 else ""
@@ -174,7 +174,7 @@ def _read_parquet(path: Path) -> Table:
     names = [name for name in read.column_names if name != "__index_level_0__"]
     _check_header(str(path), [name.strip() for name in names])
     if not read.num_rows:
-        raise DataError(f"The file {path} has a header but no records; every client needs at least one.")
+        raise DataError(f"The file {path} has a header but no records; it needs at least one.")
     columns = {name.strip(): [_text(value) for value in _values(read[name])] for name in names}
     return Table(str(path), columns, range(2, read.num_rows + 2))
 

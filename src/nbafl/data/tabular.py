@@ -17,7 +17,7 @@ import numpy as np
 
 from nbafl.data.identifying import repeats_persons
 from nbafl.data.inference import Wanted, infer
-from nbafl.data.schema import SCHEMA_FILE, Schema, with_ranges
+from nbafl.data.schema import NO_TARGET, SCHEMA_FILE, Schema, with_ranges
 from nbafl.data.schema_file import read_schema
 from nbafl.data.tables import Table, label, listed, number, read_table, table_files, values_of
 from nbafl.errors import DataError, UsageError
@@ -112,7 +112,8 @@ def client_files(folder: Path, test: str | Path | None) -> tuple[list[Path], Pat
         )
     if not files:
         raise DataError(
-            f"The data folder {folder} has no CSV or Parquet files for clients; it needs one file each."
+            f"The data folder {folder} has no CSV or Parquet files for clients; it needs one file each (images and IDX "
+            "files are read from Python, by Federation.from_images and from_idx)."
         )
     twice = sorted({path.stem for path in files if sum(each.stem == path.stem for each in files) > 1})
     if twice:
@@ -273,7 +274,7 @@ def _refuse_problems(problems: list[str], without_schema: bool) -> None:
     if not problems:
         return
     hint = ""
-    if without_schema and any("is missing" in problem for problem in problems):
+    if without_schema and any("is missing" in problem and NO_TARGET not in problem for problem in problems):
         hint = (
             " Missing values need a rule: `nbafl data schema` writes one for each column; "
             "never fill in a mean of private records."

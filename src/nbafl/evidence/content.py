@@ -206,4 +206,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def _text(path: Path) -> str | None:
     content = files.read_bytes(path)
-    return None if content is None else content.decode()
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError:
+        raise files.damaged(path, "it is not text") from None

@@ -23,6 +23,7 @@ from nbafl.paper.runs import Runs, Wanted
 from nbafl.paper.settings import CALIBRATIONS, Settings, describe
 from nbafl.paper.verdicts import verdicts
 
+MOST_SEEDS = 10_000
 FIGURES = tuple(range(2, 12))
 SHARED_SCALE = (2, 3, 4, 5, 6, 7, 10)
 PROMISES = {
@@ -47,8 +48,9 @@ class Reproduction:
 
 def runs_of(figures: tuple[int, ...], settings: Settings, seeds: int) -> Runs:
     """The trainings that these figures need."""
-    if seeds < 1:
-        raise UsageError("seeds", seeds, "at least 1 (at least 2 for any statistical test)")
+    if not 1 <= seeds <= MOST_SEEDS:
+        allowed = f"from 1 to {MOST_SEEDS} (at least 2 for any statistical test)"
+        raise UsageError("seeds", seeds, allowed)
     for number in figures:
         if number not in FIGURES:
             raise UsageError(
