@@ -19,13 +19,13 @@ from federation_processes import (
     releases,
     serving,
 )
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from hostile.client import HostileClient
 from hostile.proxy import proxy
 from hostile.server import Said, hostile_server, signs_on_then
 from hostile.stranger import drip, idle_connections, is_closed
 
-from nbafl.flower import certificates, frames, keys
+from nbafl.flower import certificates, frames, keys, wire
 from nbafl.flower.doorkeeper import HANDSHAKE, IDLE
 
 pytestmark = pytest.mark.e2e
@@ -49,7 +49,8 @@ def test_a_registered_client_cannot_fill_the_memory_of_the_server(tmp_path: Path
     with attacker.activated():
         checked = attacker.question()  # asked before the first round whether it could answer
         before = server.memory_mb
-        ready = frames.encode(Message(RecordDict({}), reply_to=attacker.asked))
+        said = RecordDict({wire.ANSWER: ConfigRecord({wire.CHECK: wire.PROTOCOL})})
+        ready = frames.encode(Message(said, reply_to=attacker.asked))
         assert attacker.post(checked, ready) == 204
         asked = attacker.question()
         large = 2**18 + 30_000  # about as large as an answer may be

@@ -20,7 +20,7 @@ from nbafl.errors import DataError, Refused, UsageError
 from nbafl.flower import wire
 from nbafl.flower.client import Client, parameters
 from nbafl.flower.home import prepare
-from nbafl.flower.inspection import Facts, model_hash, refused
+from nbafl.flower.inspection import NO_ROOM, Facts, model_hash, refused
 from nbafl.flower.local_data import client_data, make_schema, read_schema, server_data, write_schema
 from nbafl.flower.release import Broadcast, Releaser
 from nbafl.flower.wire import Instruction
@@ -195,6 +195,20 @@ def test_noise_that_cannot_be_made_is_found_before_the_first_round(
         with pytest.raises(Refused, match=why):
             prepare(tmp_path / "home", client.releaser.plan, [])
         assert not (tmp_path / "home").exists()
+
+
+def test_a_server_killed_in_the_last_round_may_ask_for_what_was_paid(tmp_path: Path) -> None:
+    """No limit leaves room for another answer then, and none is needed: the last one is sent again."""
+    client = party(tmp_path)
+    for round in (1, 2, 3):
+        answered = client.handle(ask(client, round))
+    assert answered is not None
+    two, three = (replace(facts_of(client), rounds_done=done) for done in (2, 3))
+    assert refused(checked(client, two)) is None
+    again = client.handle(ask(client, 3))
+    assert again is not None
+    assert again.content["arrays"]["1.weight"].data == answered.content["arrays"]["1.weight"].data
+    assert refused(checked(client, three)) == NO_ROOM
 
 
 def test_another_version_of_nbafl_is_found_before_the_first_round(tmp_path: Path) -> None:

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 
 from nbafl.cli import run_command
+from nbafl.cli.join import _print_agreement
 from nbafl.errors import DataError, Refused
 from nbafl.flower import joining
 from nbafl.flower.headroom import Owner
 from nbafl.flower.inspection import Facts, model_hash
 from nbafl.flower.keys import make_client_key
 from nbafl.flower.limits import Wanted
+from nbafl.flower.release import Releaser
 from nbafl.flower.wire import Layout
 from nbafl.plan import Plan
 from nbafl.privacy import anchor
@@ -96,6 +98,23 @@ def test_a_check_writes_nothing_and_the_next_one_is_free(
     before = ledger.rows()
     assert check("--epsilon", 3) == 0
     assert ledger.rows() == before
+
+
+def test_an_owner_is_not_asked_to_loosen_a_limit_that_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client that was started again had its own answers taken for room that a limit does not leave."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", anchors=tmp_path / "anchors")
+    ledger.set_limits(Limits(2.0, 1e-5))
+    releaser, start = Releaser(PLAN, ledger), np.zeros(15)
+    for number in range(1, PLAN.rounds + 1):
+        _print_agreement(releaser)
+        assert f"{PLAN.rounds + 1 - number} more for this plan" in (told := capsys.readouterr().out)
+        assert "loosen" not in told
+        releaser.answer(Request(PLAN.digest(), number, "b"), 0, start, lambda: start)
+    ledger.set_limits(Limits(1.0, 1e-5))
+    _print_agreement(Releaser(PLAN.with_fields(rounds=4), ledger))
+    assert "The limit ends before the plan does" in capsys.readouterr().out
 
 
 def test_the_refusal_gives_the_command_that_works(

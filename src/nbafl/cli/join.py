@@ -236,9 +236,10 @@ def _number(text: str) -> float:
 
 def _print_agreement(releaser: Releaser) -> None:
     """What this client is about to do, before anything is sent."""
-    from nbafl.privacy.ledger import wording
+    from nbafl.privacy.ledger import sums, wording
 
     plan, ledger = releaser.plan, releaser.ledger
+    made, _ = sums.of_plan(ledger.execute, plan.digest())
     limits, spent = ledger.limits_of(releaser.account), ledger.spent()
     assert limits is not None
     possible = ledger.affordable(plan.digest(), releaser.price(0))
@@ -257,7 +258,7 @@ def _print_agreement(releaser: Releaser) -> None:
         flush=True,
     )
     expected = plan.rounds * plan.drawn / plan.clients
-    if possible < expected:
+    if made + possible < expected:
         binding = [each for each in ledger.limits() if each.account in (releaser.account, None)]
         loosening = "; ".join(wording.loosening(ledger.path.parent, each) for each in binding)
         print(

@@ -21,7 +21,7 @@ from nbafl.flower import wire
 from nbafl.flower.release import check_client
 from nbafl.flower.roster import Roster
 from nbafl.flower.wire import Layout, Malformed
-from nbafl.privacy.ledger import Declined
+from nbafl.privacy.ledger import Declined, sums
 
 if TYPE_CHECKING:
     from nbafl.flower.party import Party
@@ -120,7 +120,11 @@ def problems(client: Party, own: Own, facts: Facts, number: int) -> Iterator[str
         yield "the server's schema is not the one this client was given."
     if facts.model != model_hash(client.layout):
         yield "the server's model does not fit this client's; its own log says how large it is here."
-    if client.releaser.ledger.affordable(plan.digest(), price) < 1:
+    ledger = client.releaser.ledger
+    _, last = sums.of_plan(ledger.execute, plan.digest())
+    if (
+        last <= facts.rounds_done and ledger.affordable(plan.digest(), price) < 1
+    ):  # else it can send its last again
         yield NO_ROOM
 
 
