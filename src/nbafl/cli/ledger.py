@@ -40,6 +40,8 @@ def show(path: Where, as_json: Json = False) -> None:
     Example: nbafl ledger show ~/.nbafl/north-hospital
     """
     from nbafl.privacy.ledger import as_json as dump
+    from nbafl.privacy.ledger import wording
+    from nbafl.privacy.ledger.sums import read_limits
 
     ledger = _open(path)
     content = dump(ledger)
@@ -49,7 +51,9 @@ def show(path: Where, as_json: Json = False) -> None:
     for row in ledger.rows():
         when = datetime.fromtimestamp(row.time).strftime("%Y-%m-%d %H:%M:%S")
         what = f"round {row.round} of plan {row.plan[:12]}" if row.plan else row.note[:60]
-        print(f"{row.number:5}  {when}  {row.kind:8}  {what}")
+        if row.kind == "limit":
+            what = wording.sentence(read_limits(row.note)).removeprefix("limit ")
+        say(f"{row.number:5}  {when}  {row.kind:8}  {what}")
     _print_sum(ledger)
 
 
