@@ -51,3 +51,13 @@ def test_every_test_that_the_errata_name_is_there():
     for file, test in named:
         (path,) = (ROOT / "tests").rglob(file)
         assert f"def {test}(" in path.read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def test_folders_are_drawn_as_blocks_on_the_page_of_files():
+    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs" / "site_pages.py")
+    site_pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site_pages)
+    text = site_pages.folders()
+    assert "```text\nHOME/plan.toml" in text
+    prose = re.sub(r"```text.*?```", "", text, flags=re.DOTALL)
+    assert re.findall(r"^\S+ {3,}\S.*", prose, re.MULTILINE) == []

@@ -237,7 +237,7 @@ def test_a_fellow_client_is_priced_like_everybody_else():
 @pytest.mark.parametrize(("clients", "accomplices"), [(50, 50), (50, 999), (3, 5)])
 def test_more_colluders_than_clients_are_the_adversarys_fault_without_a_warning(clients, accomplices):
     """The settings that were left out are fitted first: that must not fail in another field's name."""
-    with pytest.raises(UsageError, match=r"^adversary must be with fewer accomplices"):
+    with pytest.raises(UsageError, match=r"^adversary must be one with fewer accomplices"):
         nbafl.plan.Plan(clients=clients, sensitivity="gradient", adversary=f"colluders:{accomplices}")
 
 

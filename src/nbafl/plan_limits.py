@@ -30,7 +30,9 @@ def check(plan: Plan) -> None:
     _check_sizes(plan)
     _check_classes(plan)
     if not adversary.parse(plan.adversary).among(plan.clients):
-        raise UsageError("adversary", plan.adversary, f"with fewer accomplices than clients ({plan.clients})")
+        raise UsageError(
+            "adversary", plan.adversary, f"one with fewer accomplices than clients ({plan.clients})"
+        )
 
 
 def _check_reserve(plan: Plan) -> None:

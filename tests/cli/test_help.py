@@ -12,6 +12,7 @@ import typer
 
 import nbafl
 from nbafl.cli import app, run_command
+from nbafl.cli.lines import wrapped
 
 
 def _every(command: click.Command, words: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -124,3 +125,83 @@ def test_tables_cut_no_word_at_80_columns(monkeypatch, capsys):
     assert "…" not in text
     assert text.count("curious-server ") == 2
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("group", ["ledger", "keys", "data"])
+def test_the_list_of_subverbs_is_not_cut_short(group, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run_command([group, "--help"]) == 0
+    listed = capsys.readouterr().out.split("Commands:\n")[1].strip().splitlines()
+    assert all(line.endswith(".") and "..." not in line and len(line) <= 80 for line in listed), listed
+
+
+def test_help_fits_80_columns_and_fields_take_a_line_or_two(monkeypatch, capsys):
+    from nbafl.fields import table
+
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in EVERY:
+        assert run_command([*words, "--help"]) == 0
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, words
+    assert run_command(["plan", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--rounds INTEGER T, aggregations, each of them broadcast. [follows from the others]" in text
+    assert "What the server sees: plain, secure. [plain]" in text
+    assert all(
+        field.entry.shown != "front" or f"--{name.replace('_', '-')}" in text
+        for name, field in table().items()
+    )
+
+
+def test_nbafl_alone_shows_its_help(capsys):
+    assert run_command([]) == 2
+    assert capsys.readouterr().out.startswith("Usage: nbafl")
+
+
+def test_sentences_are_wrapped_by_word_on_a_terminal_alone(tmp_path):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    def printed(*words: str) -> list[str]:
+        child, terminal = pty.fork()
+        if child == 0:
+            os.environ.pop("COLUMNS", None)
+            os.execv(sys.executable, [sys.executable, "-m", "nbafl", *words])
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        said = b""
+        while True:
+            try:
+                more = os.read(terminal, 65536)
+            except OSError:  # the other end was closed
+                more = b""
+            if not more:
+                break
+            said += more
+        os.waitpid(child, 0)
+        return said.decode().replace("\r", "").split("\n")
+
+    out = tmp_path / ("a-long-name" * 8)
+    small = ("--clients", "4", "--samples", "25", "--rounds", "1", "--preset", "paper", "--model", "softmax")
+    lines = printed("run", *small, "--out", str(out), "--full")
+    told = [line for line in lines if not any(word in line for word in (str(out), "━"))]
+    assert max(map(len, told)) <= 80
+    assert any(line.endswith(str(out)) for line in lines)  # a path stays whole
+    assert any(line.startswith("  Adversary: ") for line in told)
+    refused = printed("plan", "--adversary", "nobody")
+    assert max(map(len, refused)) <= 80
+    assert "colluders:COUNT, got 'nobody'." in " ".join(" ".join(refused).split())
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("Note: one two three four", ["Note: one two", "  three four"]),
+        ("price        one two", ["price        one", "             two"]),
+        ("    - one two three", ["    - one two", "      three"]),
+        ("a-path/that/is/longer/than/that", ["a-path/that/is/longer/than/that"]),
+        ("", [""]),
+    ],
+)
+def test_later_lines_stand_under_the_first_word(line, parts):
+    assert wrapped(line, 16) == parts

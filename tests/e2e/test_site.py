@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from studio_browser import NARROW, PATIENCE, WIDE
+from test_studio_accessible import serious
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parent.parent.parent
@@ -127,3 +128,23 @@ def test_search_answers_without_a_server(site: Path, browser, screen: dict[str, 
         assert [url for url in asked if urlsplit(url).scheme not in ("file", "data", "blob")] == []
     finally:
         context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("screen", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_serious(site: Path, browser, screen: dict[str, int], theme: str) -> None:
+    """One page of every make: prose and code, wide tables, made from the code, formulas, a notebook."""
+    page, found = browser.new_page(viewport=screen, color_scheme=theme), []
+    for name in (
+        "index",
+        "howto-federation",
+        "reference",
+        "verbs",
+        "math",
+        "glossary",
+        "notebooks/ten-lines",
+    ):
+        page.goto((site / f"{name}.html").as_uri())
+        found += [f"{name}: {each}" for each in serious(page)]
+    page.close()
+    assert found == []

@@ -10,6 +10,7 @@ from studio_browser import (
     NARROW,
     PAPER,
     PATIENCE,
+    WIDE,
     Server,
     choose,
     end,
@@ -183,6 +184,22 @@ def _luminance(colour: str) -> float:
     parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
     red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_a_long_value_in_a_link_does_not_widen_the_page(page, server: Server, viewport: dict) -> None:
+    page.set_viewport_size(viewport)
+    open_page(page, server, f"/?clients={'9' * 400}")
+    page.get_by_text("clients must be a finite number").first.wait_for()
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_badges_stand_in_one_line_on_a_phone(page, server: Server) -> None:
+    page.set_viewport_size(NARROW)
+    plan_page(page, server)
+    tops = [badge.bounding_box()["y"] for badge in page.locator(".answers .head .badge").all()]
+    assert len(tops) == 2
+    assert tops[0] == tops[1]
 
 
 def test_the_close_of_a_message_can_be_read(page, server: Server) -> None:

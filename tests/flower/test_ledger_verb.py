@@ -42,6 +42,18 @@ def test_show_names_the_adversary_and_delta_of_each_epsilon(
     assert record["epsilon"] < record["epsilon_uploads"]
 
 
+def test_show_says_a_limit_in_words(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--epsilon", "4", "--delta", "1e-5", "--unit", "record", "--max-releases", "9"]
+    assert run_command(["ledger", "limit", str(state), *words]) == 0
+    capsys.readouterr()
+    assert run_command(["ledger", "show", str(state)]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "  limit     " in line]
+    assert rows[-1].endswith(
+        "limit     for a record (one record replaced): epsilon 4 at delta 1e-05 for all plans together, against the "
+        "adversary that each plan names, at most 9 releases."
+    )
+
+
 def test_an_epsilon_over_plans_with_different_adversaries_says_who_sees_what_of_which(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

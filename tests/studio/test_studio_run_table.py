@@ -80,6 +80,26 @@ def test_the_key_chart_holds_real_epsilons_with_adversary_delta_and_unit(folders
     assert tradeoff.figure([]) is None
 
 
+@pytest.mark.parametrize(
+    ("epsilons", "ends", "dtick"),
+    [
+        ((1.0,), (0.5, 2), "D2"),
+        ((3.0, 8.0), (2, 10), "D2"),
+        ((0.9, 438.4), (0.5, 500), "D2"),
+        ((1.0, 5000.0), (0.5, 10000), 1),
+    ],
+)
+def test_axes_of_the_key_chart_end_at_round_numbers_and_below_102_percent(
+    epsilons: tuple[float, ...], ends: tuple[float, float], dtick: object
+) -> None:
+    found = [tradeoff.Point("a", epsilon, 0.985, None, "eavesdropper") for epsilon in epsilons]
+    layout = tradeoff.figure(found)["layout"]
+    assert np.allclose(10.0 ** np.array(layout["xaxis"]["range"]), ends)
+    assert layout["xaxis"]["dtick"] == dtick
+    assert layout["yaxis"]["range"] == [pytest.approx(0.935), 1.01]
+    assert layout["legend"]["yanchor"] == "bottom"  # above the plot however many lines it takes
+
+
 def test_several_seeds_are_a_mean_and_a_band(folders: RunFolders) -> None:
     seeds = [folders.curve("a0"), folders.curve("a1")]
     most, least, mean = charts.run_curves([("a", seeds)], "train_loss")["data"]

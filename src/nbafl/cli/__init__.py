@@ -30,6 +30,7 @@ from nbafl.cli import sweep as sweep_verb
 from nbafl.cli.data import data_app
 from nbafl.cli.keys import keys_app
 from nbafl.cli.ledger import ledger_app
+from nbafl.cli.lines import say
 from nbafl.errors import NbaflError
 
 
@@ -117,6 +118,9 @@ def run_command(arguments: list[str]) -> int:
         return outcome if isinstance(outcome, int) else 0
     except NbaflError as error:
         return _say(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return 2
     except click.UsageError as error:
         hint = f" Try '{error.ctx.command_path} --help'." if error.ctx and error.ctx.parent else ""
         return _say(error.format_message() + hint, 2)
@@ -140,5 +144,5 @@ def run_command(arguments: list[str]) -> int:
 
 def _say(sentence: str, code: int) -> int:
     if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
-        print(f"nbafl: {sentence}", file=sys.stderr)
+        say(f"nbafl: {sentence}", sys.stderr)
     return code

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nbafl.cli.lines import say
 from nbafl.cli.options import plan_of, with_plan_options
 from nbafl.cli.progress import bar
 
@@ -23,11 +24,10 @@ times in both worlds, and scores each run by the likelihood ratio. A few runs go
 noise is tested. Exit code 1: refuted, because a proof exceeds its own account.
 
 \b
-\b
 Examples:
-  nbafl audit --trials 50000                 the default plan: consistent
-  nbafl audit --preset paper                 the paper's noise for epsilon 50: refuted
-  nbafl audit --per-round 20 --out audits/k  K-random: the broadcast shows who took part
+  nbafl audit --trials 50000   # the default plan: consistent
+  nbafl audit --preset paper   # the paper's noise for epsilon 50: refuted
+  nbafl audit --per-round 20   # K of N: the broadcast shows who took part
 """
 
 
@@ -136,8 +136,8 @@ def _print(found: Audit, folder: Path) -> None:
         table.add_row(proof.adversary, *("-" if n is None else f"{n:.4g}" for n in numbers))
     console.print(table, highlight=False)
     for sentence in sentences(found):
-        console.print(sentence, highlight=False)
-    console.print(f"\nAudit folder: {folder} (audit.html for people)", highlight=False)
+        say(sentence)
+    say(f"\nAudit folder: {folder} (audit.html for people)")
 
 
 def sentences(found: Audit) -> list[str]:

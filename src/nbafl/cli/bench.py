@@ -27,7 +27,8 @@ Examples:
   nbafl bench W2 --peers
       # the same workload in pfl, FedJAX and Flower, in a separate environment
   nbafl bench W1 --json
-  nbafl bench W6   # per-record clipping of CNNs, a GRU, a transformer and LoRA, beside Opacus
+  nbafl bench W6
+      # per-record clipping of CNNs, a GRU, a transformer, LoRA, beside Opacus
 """
 
 PEERS = {"pfl": "pfl_bench.py", "fedjax": "fedjax_bench.py", "flower": "flower_bench.py"}

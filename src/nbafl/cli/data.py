@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nbafl.cli.lines import say
 from nbafl.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -138,10 +139,8 @@ def _print(found: Described) -> None:
     console = Console(soft_wrap=True)
     sizes = ", ".join(f"{name} {size:,}" for name, size in found.clients.items())
     total = sum(found.clients.values())
-    console.print(
-        f"{_counted(len(found.clients), 'client')} with {total:,} records: {sizes}", highlight=False
-    )
-    console.print(f"Test file: {found.test or 'none'}. Schema: {found.schema}.", highlight=False)
+    say(f"{_counted(len(found.clients), 'client')} with {total:,} records: {sizes}")
+    say(f"Test file: {found.test or 'none'}. Schema: {found.schema}.")
     table = Table()
     for heading in ("column", "kind", "different", "from", "to", "missing", ""):
         table.add_column(heading)
@@ -161,9 +160,9 @@ def _print(found: Described) -> None:
             table.add_row(client, *(str(count) for count in counts.values()))
         console.print(table)
     for remark in found.remarks:
-        console.print(f"Note: {remark}", highlight=False)
+        say(f"Note: {remark}")
     for problem in found.problems:
-        console.print(f"Problem: {problem}", highlight=False)
+        say(f"Problem: {problem}")
 
 
 def _counted(number: int, noun: str) -> str:

@@ -37,9 +37,9 @@ CORE = (
     "randomgen",
 )
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "flower": ("serve, join, keys, ledger", ("flwr", "cryptography", "prometheus_client")),
+    "flower": ("serve, join, status, keys, ledger, evidence", ("flwr", "cryptography", "prometheus_client")),
     "studio": ("studio", ("nicegui",)),
-    "tables": ("Parquet files, pandas and polars frames", ("pandas", "pyarrow", "polars")),
+    "tables": ("Parquet files, pandas and polars frames, images", ("pandas", "pyarrow", "polars", "PIL")),
     "onnx": ("export of a model to ONNX", ("onnx", "onnxruntime", "onnxscript")),
     "ray": ("sweep --ray", ("ray",)),
     "tensorboard": ("run --track tensorboard", ("tensorboard",)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nbafl import __version__
+from nbafl.cli.lines import say
 from nbafl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ it is not evidence.
 \b
 Examples:
   nbafl evidence runs/NAME
-  nbafl evidence federation --ledger north.json --ledger south.json --key operator
+  nbafl evidence federation --ledger north.json --key operator
   nbafl evidence --verify evidence.html --key operator.pub
 """
 FILE = "evidence.html"
@@ -96,9 +97,9 @@ def _write(path: Path, key: Path | None, ledgers: list[Path], out: Path | None, 
         print(json.dumps(said))
         return
     for label, line in content["summary"]:
-        print(f"{label}: {line}")
-    print(f"\nEvidence: {target}")
-    print(f"Signed with {place}; public key {said['public_key']}")
+        say(f"{label}: {line}")
+    say(f"\nEvidence: {target}")
+    say(f"Signed with {place}; public key {said['public_key']}")
 
 
 def _check(file: Path, key: Path | None, run: Path | None, as_json: bool) -> None:
@@ -131,17 +132,17 @@ def _as_dict(found: Verdict, file: Path) -> dict[str, object]:
 def _print(found: Verdict, pinned: bool) -> None:
     if not found.holds:
         count = len(found.findings)
-        print(
+        say(
             f"REFUSED: {count} thing{'s' if count != 1 else ''} in this file {'do' if count != 1 else 'does'} not fit."
         )
         for each in found.findings:
-            print(f"  {_on_one_line(str(each))}")
+            say(f"  {_on_one_line(str(each))}")
         return
     for label, line in found.summary:
-        print(f"{label}: {_on_one_line(line)}")
-    print("\nVerified: signature, digests and chains fit, and every epsilon was computed again.")
+        say(f"{label}: {_on_one_line(line)}")
+    say("\nVerified: signature, digests and chains fit, and every epsilon was computed again.")
     for sentence in _not_checked(found, pinned):
-        print(sentence)
+        say(sentence)
 
 
 def _not_checked(found: Verdict, pinned: bool) -> Iterator[str]:

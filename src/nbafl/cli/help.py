@@ -8,17 +8,21 @@ rich alone; here they are plain headings.
 from __future__ import annotations
 
 import functools
+import re
 
 import click
 import typer
 from typer.core import TyperArgument
 from typer.models import ArgumentInfo
 
+from nbafl.field_entries import PlanField
 from nbafl.fields import table
 
 OFTEN = ("dataset", "target", "model", "seed")
 
 
+CLAUSE, DEFAULT = re.compile(r"[;:] | \(under |\. |, where | \["), re.compile(r"\[([^\[\]]*)\]$")
+"""Of a field's help: where its conditions begin, and its default."""
 ALL = "--help-all"
 MANY = 30
 """Options that still make one screen; where a verb has more, those of the plan that are rarely set wait for --help-all."""
@@ -29,6 +33,7 @@ def readable(command: click.Command, everything: bool = False) -> click.Command:
     typer.core.HAS_RICH = False
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         readable(each, everything)
+        each.short_help = each.short_help or _first_words(each.help or "")
     written = typer.main.get_params_from_function(getattr(command.callback, "__wrapped__", lambda: None))
     if not isinstance(command, click.Group):
         command.format_options = functools.partial(_in_groups, command, everything)  # type: ignore[method-assign]
@@ -37,6 +42,11 @@ def readable(command: click.Command, everything: bool = False) -> click.Command:
         if isinstance(parameter, TyperArgument) and isinstance(info, ArgumentInfo) and not parameter.help:
             _restore(parameter, info.help or "")
     return command
+
+
+def _first_words(text: str) -> str:
+    """A verb of verbs in the list of its group, in a line that is not cut short."""
+    return re.split(r"[;:.] | \(", text.partition("\n")[0])[0].rstrip(".") + "."
 
 
 def _restore(argument: TyperArgument, text: str) -> None:
@@ -56,6 +66,15 @@ def _rare(parameter: click.Parameter) -> bool:
     return field is not None and field.entry.shown != "front" and field.name not in OFTEN
 
 
+def _in_short(text: str, field: PlanField) -> str:
+    """The first clause about a field, the values it may take, and its default."""
+    clause, default = CLAUSE.split(text)[0].rstrip("."), DEFAULT.search(text)
+    values = f": {', '.join(field.entry.choices())}" if field.entry.choices else ""
+    shown = default[1].partition(";")[0] if default else ""
+    left_out = "[follows from the others]" if field.entry.fitted else f"[{shown}]"
+    return f"{clause}{values}. {left_out if default else ''}".rstrip()
+
+
 def _in_groups(
     command: click.Command, everything: bool, ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
@@ -68,11 +87,15 @@ def _in_groups(
         if record is not None:
             of_options = getattr(parameter, "rich_help_panel", None) or "Options"
             name = "Arguments" if isinstance(parameter, click.Argument) else of_options
-            groups.setdefault(name, []).append(record)
+            field = table().get(parameter.name or "") if folded else None
+            about = record[1] if field is None else _in_short(record[1], field)
+            groups.setdefault(name, []).append((record[0], about))
     for name, records in groups.items():
         if records:
             with formatter.section(name):
                 formatter.write_dl(records)
     if folded:
         formatter.write_paragraph()
-        formatter.write_text(f"{len(folded)} more options of the plan: {ctx.command_path} {ALL}")
+        formatter.write_text(
+            f"More about these, and {len(folded)} more options of the plan: {ctx.command_path} {ALL}"
+        )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nbafl.cli.lines import say
+
 if TYPE_CHECKING:
     from nbafl.flower.joining import Check, Outcome
     from nbafl.flower.limits import Wanted
@@ -20,10 +22,13 @@ of the federation and (for CSV data) the schema come from the handout of the ser
 
 \b
 Examples:
-  nbafl join fl.example.org:8443 --handout handout/ --key north-hospital --data records.csv --epsilon 8 --epsilon-uploads 50
-  nbafl join fl.example.org:8443 --handout handout/ --key north-hospital --data records.csv --begin --records 1200
-      # makes the keys, waits for the handout, then asks for limits and takes part
-  nbafl join 127.0.0.1:8443 --handout federation/handout --key a --data mnist:0/4 --epsilon 8 --delta 1e-5
+  nbafl join fl.example.org:8443 --handout handout --key north-hospital \\
+      --data records.csv --epsilon 8 --epsilon-uploads 50
+  nbafl join fl.example.org:8443 --handout handout --key north-hospital \\
+      --data records.csv --begin --records 1200
+      # makes the keys, waits for the handout, asks for limits, takes part
+  nbafl join 127.0.0.1:8443 --handout federation/handout --key a \\
+      --data mnist:0/4 --epsilon 8 --delta 1e-5
 """
 
 
@@ -165,23 +170,21 @@ def _print_check(found: Check, as_json: bool) -> None:
         print(json.dumps(asdict(found), indent=2), flush=True)
         return
     until = datetime.fromtimestamp(found.facts.expires, UTC)
-    print(
+    say(
         f"server       {found.facts.rounds_done} rounds done; takes this client for number {found.number + 1}"
     )
-    print(f"round trip   {1000 * found.round_trip:.0f} ms")
-    print(f"certificate  until {until:%Y-%m-%d}")
-    print(f"plan         {found.facts.plan}")
+    say(f"round trip   {1000 * found.round_trip:.0f} ms")
+    say(f"certificate  until {until:%Y-%m-%d}")
+    say(f"plan         {found.facts.plan}")
     for sentence in found.promise:
-        print(f"price        {sentence}")
-    print(f"ledger       room for {found.possible} answers to this plan")
+        say(f"price        {sentence}")
+    say(f"ledger       room for {found.possible} answers to this plan")
     for remark in found.remarks:
-        print(f"remark       {remark}")
+        say(f"remark       {remark}")
     for problem in found.problems:
-        print(f"problem      {problem}")
+        say(f"problem      {problem}")
     if not found.problems:
-        print(
-            "ready        size, schema, roster, model, plan and limits fit; nothing was released or written"
-        )
+        say("ready        size, schema, roster, model, plan and limits fit; nothing was released or written")
 
 
 def _print_outcome(outcome: Outcome, as_json: bool) -> None:
@@ -205,11 +208,11 @@ def _print_promise(releaser: Releaser) -> None:
     from nbafl.flower.limits import sentences
 
     plan = releaser.plan
-    print(
+    say(
         f"plan {plan.digest()}: {plan.rounds} rounds, sensitivity {plan.sensitivity}, adversary {plan.adversary}"
     )
     for sentence in (*sentences(releaser), *plan.assumptions(), *plan.warnings()):
-        print(f"  {sentence}", flush=True)
+        say(f"  {sentence}")
 
 
 def _ask(releaser: Releaser) -> Wanted:
@@ -247,22 +250,20 @@ def _print_agreement(releaser: Releaser) -> None:
     _print_promise(releaser)
     roster = getattr(releaser, "roster", "")
     if roster:
-        print(
+        say(
             f"roster {roster}: compare it with the other clients', over a channel that does not pass the server"
         )
     uploads = "" if limits.epsilon_uploads is None else f", {limits.epsilon_uploads:g} to the server itself,"
-    print(
+    say(
         f"ledger {ledger.path}: {spent.releases} releases so far; limit for a {releaser.account.unit} "
         f"({releaser.account.change}): epsilon {limits.epsilon:g} against {against}{uploads} at delta "
         f"{limits.delta:g}, over all plans: {possible} more for this plan",
-        flush=True,
     )
     expected = plan.rounds * plan.drawn / plan.clients
     if made + possible < expected:
         binding = [each for each in ledger.limits() if each.account in (releaser.account, None)]
         loosening = "; ".join(wording.loosening(ledger.path.parent, each) for each in binding)
-        print(
+        say(
             f"  The limit ends before the plan does: {expected:g} rounds are expected of this client. The ledger counts "
             f"every participation as known to the adversary. To loosen it, with larger numbers: {loosening}",
-            flush=True,
         )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nbafl.cli.lines import say
+
 if TYPE_CHECKING:
     from nbafl.privacy.ledger import Ledger, Limits, Sum
     from nbafl.privacy.units import Account
@@ -38,6 +40,8 @@ def show(path: Where, as_json: Json = False) -> None:
     Example: nbafl ledger show ~/.nbafl/north-hospital
     """
     from nbafl.privacy.ledger import as_json as dump
+    from nbafl.privacy.ledger import wording
+    from nbafl.privacy.ledger.sums import read_limits
 
     ledger = _open(path)
     content = dump(ledger)
@@ -47,7 +51,9 @@ def show(path: Where, as_json: Json = False) -> None:
     for row in ledger.rows():
         when = datetime.fromtimestamp(row.time).strftime("%Y-%m-%d %H:%M:%S")
         what = f"round {row.round} of plan {row.plan[:12]}" if row.plan else row.note[:60]
-        print(f"{row.number:5}  {when}  {row.kind:8}  {what}")
+        if row.kind == "limit":
+            what = wording.sentence(read_limits(row.note)).removeprefix("limit ")
+        say(f"{row.number:5}  {when}  {row.kind:8}  {what}")
     _print_sum(ledger)
 
 
@@ -55,13 +61,13 @@ def _print_sum(ledger: Ledger) -> None:
     from nbafl.privacy.ledger import wording
 
     spent = ledger.spent()
-    print(f"\n{spent.releases} releases, {spent.resends} resends of stored bytes (free).")
+    say(f"\n{spent.releases} releases, {spent.resends} resends of stored bytes (free).")
     if spent.releases:
         for each in spent.sums:
             for sentence in _worth(each):
-                print(sentence)
+                say(sentence)
     for limit in ledger.limits():
-        print(wording.sentence(limit))
+        say(wording.sentence(limit))
 
 
 def _worth(worth: Sum) -> list[str]:
@@ -152,7 +158,7 @@ def verify(path: Where, as_json: Json = False) -> None:
         print(f"{ledger.path}: {rows} rows, the chain is whole and its anchor agrees.")
 
 
-@ledger_app.command("adopt")
+@ledger_app.command("adopt", short_help="Declare that this ledger was moved here on purpose.")
 def adopt(path: Where) -> None:
     """Declare that this ledger was moved here on purpose and no other copy is in use. The chain records it.
 
@@ -207,9 +213,9 @@ def limit(
         wanted = _wanted(current, epsilon, delta, max_releases, account, epsilon_uploads)
         if current is not None and not loosen and wanted.stricter(current) != wanted:
             raise Refused(f"Nothing was changed: {wording.not_applied(path, current, wanted)}")
-        print(wording.sentence(ledger.set_limits(wanted, loosen=loosen)))
+        say(wording.sentence(ledger.set_limits(wanted, loosen=loosen)))
     for other in limits.values():
-        print(f"also in force, as before: {wording.sentence(other)}")
+        say(f"also in force, as before: {wording.sentence(other)}")
 
 
 def _account_of(ledger: Ledger, unit: str | None, adjacency: str, loosen: bool) -> Account | None:
@@ -266,12 +272,12 @@ def migrate(
     ledger = _open(path)
     for file in plan or []:
         row = supply(ledger, file)
-        print(
+        say(
             f"{file}: row {row.number} gives the releases of plan {row.plan[:16]} the unit {row.unit} ({row.adjacency})."
         )
     rows, missing = ledger.verify(), [each for each in ledger.spent().sums if each.unknown]
-    print(f"{ledger.path}: {rows} rows, the chain is whole.")
+    say(f"{ledger.path}: {rows} rows, the chain is whole.")
     for name in sorted(
         {name for each in missing for name in each.unknown} & ledger.of_first_release().keys()
     ):
-        print(f"plan {name} is not at hand: its releases count in the dearest unit.")
+        say(f"plan {name} is not at hand: its releases count in the dearest unit.")

@@ -18,7 +18,7 @@ HELP = """Say how much noise a federation needs and what it guarantees, before a
 \b
 Examples:
   nbafl plan   # what `nbafl run` promises
-  nbafl plan --preset paper   # the paper's own rule, and what it is really worth
+  nbafl plan --preset paper   # the paper's own rule, and its real worth
   nbafl plan --epsilon 3 --adversary curious-server
   nbafl plan --bounds   # convergence bounds, best T and K
 """

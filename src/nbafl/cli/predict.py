@@ -15,7 +15,8 @@ HELP = """Use the model of a run on new rows: a CSV or Parquet file in, probabil
 \b
 Examples:
   nbafl predict runs/NAME new.csv -o answers.csv
-  nbafl predict runs/NAME --onnx model.onnx   # the numeric part, with its schema beside it
+  nbafl predict runs/NAME --onnx model.onnx
+      # the numeric part, with its schema beside it
 """
 
 

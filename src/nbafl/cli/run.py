@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nbafl.cli.lines import say
 from nbafl.cli.options import TRACK, plan_and_federation, with_plan_options
 from nbafl.cli.progress import bar
 from nbafl.errors import UsageError
@@ -29,7 +30,7 @@ Examples:
   nbafl run --preset paper --epsilon 60   # the paper's setting, as printed
   nbafl run --dataset hospital/ --target outcome
   nbafl run --resume runs/NAME   # go on after Ctrl-C or a crash
-  torchrun --nproc-per-node 2 -m nbafl run   # several processes, the same result
+  torchrun --nproc-per-node 2 -m nbafl run   # on several processes
 """
 
 
@@ -53,13 +54,13 @@ def run(
     ranks.begin()
     plan, federation, folder = ranks.once_per_node(lambda: _what_to_run(given, out, resume))
     alone = ranks.number() == 0
-    print(f"{federation.described()}.", file=sys.stderr)
+    say(f"{federation.described()}.", sys.stderr)
     if plan.fitted and resume is None:
         values = ", ".join(f"{name} {value:g}" for name, value in plan.fitted.items())
-        print(f"Settings that follow from public numbers: {values}.", file=sys.stderr)
+        say(f"Settings that follow from public numbers: {values}.", sys.stderr)
     for remark in (*federation.remarks, caveats.about_simulating(plan)):
         if remark is not None and alone:
-            print(f"Note: {remark}", file=sys.stderr)
+            say(f"Note: {remark}", sys.stderr)
     finished = _with_progress(
         plan, federation, folder, resume is not None, callbacks, quiet=as_json or not alone
     )
@@ -134,10 +135,10 @@ def _print_outcome(finished: Run, full: bool) -> None:
     if full:
         _print_in_full(finished)
     else:
-        print("\n".join(three_lines(finished)))
+        say("\n".join(three_lines(finished)))
         for warning in (*finished.plan.warnings(), *(finished.scores or {"notices": ()})["notices"]):
-            print(f"Warning: {warning}")
-    print(f"\nRun folder: {finished.path}\nReport:     {finished.path / 'report.html'}")
+            say(f"Warning: {warning}")
+    say(f"\nRun folder: {finished.path}\nReport:     {finished.path / 'report.html'}")
 
 
 def three_lines(finished: Run) -> tuple[str, str, str]:
@@ -173,28 +174,25 @@ def three_lines(finished: Run) -> tuple[str, str, str]:
 
 
 def _print_in_full(finished: Run) -> None:
-    from rich.console import Console
-
-    console = Console(soft_wrap=True)
     last = finished.metrics[-1] if finished.metrics else {}
     for label, name in (("Training", "train"), ("Test", "test")):
         if last.get(f"{name}_loss") is not None:
             accuracy = last.get(f"{name}_accuracy")
             shown = f", accuracy {accuracy:.2%}" if accuracy is not None else ""
-            console.print(f"{label} loss {last[f'{name}_loss']:.4f}{shown}")
+            say(f"{label} loss {last[f'{name}_loss']:.4f}{shown}")
     for line in _told_scores(finished.scores):
-        console.print(line, highlight=False)
+        say(line)
     for warning in finished.plan.warnings():
-        console.print(f"Warning: {warning}", highlight=False)
-    console.print("\n[bold]Privacy statement[/bold]")
+        say(f"Warning: {warning}")
+    say("\nPrivacy statement")
     statement = finished.privacy
     for sentence in statement["sentences"]:
         if sentence.startswith("Not covered:"):
-            console.print("  Not covered:")
+            say("  Not covered:")
             for each in statement["not_covered"]:
-                console.print(f"    - {each}", highlight=False)
+                say(f"    - {each}")
         else:
-            console.print(f"  {sentence}", highlight=False)
+            say(f"  {sentence}")
 
 
 def _told_scores(scores: dict[str, Any] | None) -> list[str]:
@@ -218,4 +216,4 @@ def _told_scores(scores: dict[str, Any] | None) -> list[str]:
     if worst is not None:
         measure = f"accuracy {worst['accuracy']:.1%}" if "accuracy" in worst else f"RMSE {worst['rmse']:.4g}"
         lines.append(f"Served worst: {worst['name']}, {measure} on its own records (outside the guarantee)")
-    return lines + [f"[yellow]Noticed:[/yellow] {notice}" for notice in scores["notices"]]
+    return lines + [f"Noticed: {notice}" for notice in scores["notices"]]

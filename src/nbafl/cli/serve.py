@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nbafl.cli.lines import say
 from nbafl.cli.options import TRACK, plan_fields, with_plan_options
 
 if TYPE_CHECKING:
@@ -183,17 +184,17 @@ def _print_handout(home: Home) -> None:
     from nbafl.privacy.scope import Scope
 
     noise = home.plan.noise_scales()
-    print(f"plan {home.plan.digest()}")
-    print(f"  {home.plan.clients} clients, {home.plan.drawn} a round, {home.plan.rounds} rounds")
-    print(
+    say(f"plan {home.plan.digest()}")
+    say(f"  {home.plan.clients} clients, {home.plan.drawn} a round, {home.plan.rounds} rounds")
+    say(
         f"  claimed: epsilon {home.plan.epsilon:g} {Scope.of(home.plan).words}; "
         f"sigma uplink {float(noise.sigma_uplink.max()):.4g}, sigma downlink {noise.sigma_downlink:.4g}"
     )
     for sentence in (*_about_scores(home), *home.plan.assumptions(), *home.plan.warnings()):
-        print(f"  {sentence}")
+        say(f"  {sentence}")
     files = ", ".join(sorted(file.name for file in home.handout.iterdir()))
-    print(f"give every client the folder {home.handout} ({files})")
-    print(_next_step(home))
+    say(f"give every client the folder {home.handout} ({files})")
+    say(_next_step(home))
 
 
 def _about_scores(home: Home) -> Iterator[str]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from nbafl.cli.lines import say
+
 HELP = """Show the status of a federation: phase and round, who is connected, what is missing, epsilon so far.
 
 Exit code 0 while the server works or has finished, 1 when it is not running though its run is not finished.
@@ -34,7 +36,7 @@ def status(
         print(json.dumps(found, indent=2))
     else:
         for line in lines(found):
-            print(line)
+            say(line)
     return 0 if found["state"] in ("running", "finished", "prepared") else 1
 
 

@@ -37,8 +37,9 @@ what is finished and makes the rest.
 
 \b
 Examples:
-  nbafl sweep --epsilon 1,3,8 --adversary eavesdropper,curious-server --seeds 5
-  nbafl sweep --lr 0.2,0.4 --record-clip 0.5,1 --holdout 0.2   # choose on training records
+  nbafl sweep --epsilon 1,3 --adversary eavesdropper,curious-server --seeds 5
+  nbafl sweep --lr 0.2,0.4 --record-clip 0.5,1 --holdout 0.2
+      # choose on training records
   nbafl sweep --grid grid.toml --out sweeps/one --workers 8
   nbafl sweep --epsilon 1,3,8 --seeds 5 --ray auto   # on a Ray cluster
 """

@@ -1,14 +1,16 @@
 """The folder a server keeps its federation in, and the handout that every client gets.
 
-HOME/plan.toml      what was agreed
-     tls/           ca.crt, server.crt, server.key: made on first use, or put there by you
-     roster.toml    who takes part: number, name, keys and records of each client (`nbafl.flower.roster`)
-     evaluation.toml  how clients measure the model on records of their own (`nbafl.flower.evaluation`)
-     clients/       key files NAME.pub; where no roster was given, they become one when the server starts
-     handout/       what every client needs: plan.toml, ca.crt, roster.toml, and schema.toml for CSV data
-     operations.json  what an operator asked of the server: clients revoked, pause, drain (`nbafl.flower.operations`)
-     status.json    how the server is, every few seconds (`nbafl status`)
-     run/           the run folder, as `nbafl run` leaves one
+    HOME/plan.toml      what was agreed
+         tls/           ca.crt, server.crt, server.key: made on first use, or put there by you
+         roster.toml    who takes part: number, name, keys and records of each client (`nbafl.flower.roster`)
+         evaluation.toml  how clients measure the model on records of their own (`nbafl.flower.evaluation`)
+         clients/       key files NAME.pub; where no roster was given, they become one when the server starts
+         handout/       what every client needs: plan.toml, ca.crt, roster.toml, and schema.toml for CSV data
+         operations.json  what an operator asked of the server: clients revoked, pause, drain (`nbafl.flower.operations`)
+         status.json    how the server is, every few seconds (`nbafl status`)
+         run/           the run folder, as `nbafl run` leaves one
+
+The coordinator keeps all of it; what every client gets is the handout alone.
 """
 
 from __future__ import annotations

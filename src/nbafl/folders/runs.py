@@ -13,6 +13,7 @@
               audit.json         where `nbafl audit --out` was pointed here
               tensorboard/       events, where `--track tensorboard` was asked for
               evidence.html      the signed file of `nbafl evidence`
+              label.json         a note and tags, where somebody wrote them in the studio
 
 A round is finished once its checkpoint is in place; lines of metrics beyond it are dropped on resume. In a finished run
 plan.toml, privacy.json and the model name one plan; a folder in which they do not is damaged, for whoever reads it.

@@ -27,6 +27,8 @@ METRICS = {
 }
 SHARES = ("test_accuracy", "train_accuracy", "worst_client_accuracy", "clipped_fraction")
 
+SHARE = "~%"
+"""A share on an axis: as many decimals as its ticks need, so that no two of them read the same."""
 CONFIG = {"displayModeBar": False, "showTips": False}
 
 
@@ -70,7 +72,7 @@ def run_curves(
     ]
     yaxis: dict[str, Any] = {"title": {"text": METRICS[metric]}, "rangemode": "normal"}
     if metric in SHARES:
-        yaxis["tickformat"] = ".0%"
+        yaxis["tickformat"] = SHARE
     xaxis: dict[str, Any] = {"title": {"text": "round"}, "rangemode": "tozero"}
     if rounds and len(runs) == 1:
         xaxis["range"] = [0, rounds * 1.02]

@@ -6,6 +6,7 @@ Seeds of one plan are one point where they are grouped, with the deviation as a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -15,6 +16,9 @@ from nbafl.studio import charts
 from nbafl.studio.run_folders import Entry
 from nbafl.studio.run_table import Group
 from nbafl.studio.wording import short
+
+MOST_DENSE = 2000.0
+"""The largest over the least ε up to which ticks stand at 1, 2 and 5, and not at powers of ten alone."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,39 @@ def figure(found: Sequence[Point]) -> dict[str, Any] | None:
         _series(i, kind, [point for point in found if point.about == kind]) for i, kind in enumerate(kinds)
     ]
     layout = {
-        "xaxis": {"title": {"text": "ε that really holds"}, "type": "log"},
-        "yaxis": {"title": {"text": "Test accuracy"}, "tickformat": ".0%"},
+        "xaxis": {"title": {"text": "ε that really holds"}, **_logarithmic(found)},
+        "yaxis": {"title": {"text": "Test accuracy"}, "tickformat": charts.SHARE, "range": _range(found)},
         "hovermode": "closest",
         "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.14, "x": 0},
-        "margin": {"l": 52, "r": 14, "t": 34, "b": 42},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     }
     return charts.figure(data, layout)
+
+
+def _range(found: Sequence[Point]) -> list[float]:
+    """Accuracies with their deviations and some room, and nothing far beyond 0% and 100%."""
+    low = min(point.accuracy - (point.deviation or 0) for point in found)
+    high = max(point.accuracy + (point.deviation or 0) for point in found)
+    room, edge = max(0.05, 0.1 * (high - low)), 0.01 + 0.05 * (high - low)
+    return [max(-edge, low - room), min(1 + edge, high + room)]
+
+
+def _logarithmic(found: Sequence[Point]) -> dict[str, Any]:
+    """An axis from one of 1, 2, 5, 10, … to another, with its ticks written out: a lone 5 could be 50."""
+    axis: dict[str, Any] = {"type": "log", "tickformat": ",~r"}
+    epsilons = [point.epsilon for point in found if point.epsilon > 0]
+    if not epsilons:
+        return axis
+    low = max(tick for tick in _ticks(min(epsilons)) if tick < min(epsilons))
+    high = min(tick for tick in _ticks(max(epsilons)) if tick > max(epsilons))
+    dense = high <= MOST_DENSE * low
+    return {**axis, "range": [math.log10(low), math.log10(high)], "dtick": "D2" if dense else 1}
+
+
+def _ticks(value: float) -> list[float]:
+    """1, 2, 5, 10, … around a value."""
+    decade = math.floor(math.log10(value))
+    return [digit * 10.0**power for power in range(decade - 1, decade + 2) for digit in (1, 2, 5)]
 
 
 def _series(index: int, kind: str, members: Sequence[Point]) -> dict[str, Any]:

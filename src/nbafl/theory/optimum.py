@@ -84,5 +84,5 @@ def _edge(name: str, at: int, smallest: bool, alone: bool) -> str:
     if alone:
         return f"{name} = {at} is the only candidate with a value"
     if smallest:
-        return f"no interior optimum: smallest at the smallest {name} with a value, {at}"
-    return f"no interior optimum: smallest at the largest {name} looked at, {at}"
+        return f"the loss is least at the smallest {name} that has a value, {at}"
+    return f"the loss still falls at the largest {name} looked at, {at}"
