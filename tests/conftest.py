@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
@@ -18,8 +19,18 @@ settings.load_profile("nbafl")
 
 
 def pytest_configure() -> None:
-    """Ctrl-C reaches the processes under test also where the suite itself was started in the background, ignoring it."""
+    """What a suite inherits from where it was started changes nothing.
+
+    Ctrl-C reaches the processes under test also where the suite itself was started in the background, ignoring it.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in (
+        "COLUMNS",
+        "LINES",
+        "FORCE_COLOR",
+        "CLICOLOR_FORCE",
+    ):  # somebody's terminal is not what is tested
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True)

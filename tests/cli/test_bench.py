@@ -69,7 +69,9 @@ def test_an_interrupt_ends_all_that_was_started(tmp_path: Path) -> None:
 def test_a_failed_installation_is_one_sentence_and_never_taken_for_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")  # pip finds nothing, whatever this machine's settings are
+    # pip finds nothing, whatever this machine's settings are.
+    for name, value in (("NO_INDEX", "1"), ("FIND_LINKS", ""), ("CONFIG_FILE", os.devnull)):
+        monkeypatch.setenv(f"PIP_{name}", value)
     left = tmp_path / ".venv-peers" / "lib" / "half"
     left.mkdir(parents=True)
     for _ in range(2):

@@ -32,7 +32,9 @@ class Soak:
         return self.nursery.start("serve", *self.federation.serve("--wait", 600, "--timeout", 600))
 
     def _join(self, client: int) -> Process:
-        options = self.federation.join(client, "--epsilon", 1e6, "--outputs", 10, data="hostile.data:fifty")
+        # One whose restart took longer than the server's farewell gives up after longer than a restart of the server takes.
+        limits = ("--epsilon", 1e6, "--outputs", 10, "--patience", 200)
+        options = self.federation.join(client, *limits, data="hostile.data:fifty")
         return self.nursery.start(f"join-{client}", *options)
 
     def kill_client(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -64,16 +63,19 @@ def test_a_revoked_client_comes_back_with_new_keys_only(tmp_path: Path) -> None:
 def test_a_handout_is_waited_for_until_all_of_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beginning, "LOOK", 0.01)
-    monkeypatch.setattr(beginning, "QUIET", 0.2)
-    handout, said = tmp_path / "handout", []
+    handout, said, now = tmp_path / "handout", [], [0.0]
+    coming = iter((*beginning.NEEDED, "schema.toml"))
 
-    def arrive() -> None:
-        handout.mkdir()
-        for name in (*beginning.NEEDED, "schema.toml"):
+    def sleep(seconds: float) -> None:
+        """A file arrives; another one had its last name by the time somebody looked at it."""
+        now[0] += seconds
+        handout.mkdir(exist_ok=True)
+        if (name := next(coming, None)) is not None:
             (handout / name).write_text(name)
+            (handout / f".{name}.part").symlink_to("gone")
 
-    threading.Timer(0.1, arrive).start()
+    monkeypatch.setattr(beginning.time, "sleep", sleep)
+    monkeypatch.setattr(beginning.time, "monotonic", lambda: now[0])
     beginning.begin(tmp_path / "north", handout, 30, 30.0, said.append)
     assert (handout / "schema.toml").exists()
     assert read_identity(tmp_path / "north.pub").records == 30

@@ -72,10 +72,14 @@ def test_two_releases_and_a_forked_child_never_share_noise() -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, gaussian.add(vector, 1.0, 1.0).tobytes())
-        os._exit(0)
+        try:
+            os.write(write, gaussian.add(vector, 1.0, 1.0).tobytes())
+        finally:
+            os._exit(0)  # whatever happened: a second process must not go on with the suite
+    os.close(write)
     os.waitpid(child, 0)
     third = np.frombuffer(os.read(read, 32))
+    os.close(read)
     fourth = gaussian.add(vector, 1.0, 1.0)
     seen = np.concatenate([first, second, third, fourth])
     assert len(np.unique(seen)) == seen.size

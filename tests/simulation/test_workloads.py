@@ -94,7 +94,7 @@ def test_a_measurement_holds_together() -> None:
     assert found.ratio_to_work_floor == pytest.approx(found.seconds_per_round / least)
     assert 0 < found.work_dense_gflop < found.work_dense_gflop + found.work_sparse_gflop < found.floor_gflop
     assert found.floor_seconds > 0
-    assert found.startup_seconds > 0
+    assert found.startup_seconds >= 0  # what it took beyond a round, which on a busy machine may be nothing
     assert 100 < found.memory_mb < 100_000
     assert 0 < found.test_accuracy < 1
     fields = {

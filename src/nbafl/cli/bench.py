@@ -229,7 +229,7 @@ def _peer_environment(root: Path, say: Any) -> Path:
     with say.status("installing pfl, FedJAX and Flower into .venv-peers (several minutes)"):
         _install([sys.executable, "-m", "venv", "--clear", str(folder)])
         constraint.write_text(PEER_TORCH + "\n")
-        _install([*pip, "--constraint", str(constraint), PEER_TORCH])
+        _install([*pip, PEER_TORCH])
         _install([*pip, "--constraint", str(constraint), *PEER_PACKAGES])
     stamp.touch()
     return python

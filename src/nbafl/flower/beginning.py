@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from nbafl.errors import UsageError
@@ -50,5 +51,8 @@ def _there(handout: Path) -> bool:
 
 def _content(handout: Path) -> list[tuple[str, int, int]]:
     """Names, sizes and times of what has arrived so far."""
-    found = sorted(handout.iterdir()) if handout.is_dir() else []
-    return [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in found]
+    found = []
+    for file in sorted(handout.iterdir()) if handout.is_dir() else []:
+        with suppress(FileNotFoundError):  # under another name while it was on its way
+            found.append((file.name, (stat := file.stat()).st_size, stat.st_mtime_ns))
+    return found
