@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "e2e"))
 import numpy as np
 import test_federation_fuzz as honest
