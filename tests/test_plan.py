@@ -54,6 +54,7 @@ IMPOSSIBLE = [
     ({"sensitivity": "proximal", "model": "softmax", "feature_norm": 1.5, "mu": 0, "tolerance": 1e-3}, "mu"),
     ({"sensitivity": "proximal", "model": "softmax", "feature_norm": 1.5, "lr": 100.0}, "lr"),
     ({"sensitivity": "proximal", "model": "softmax", "feature_norm": 1.0}, "feature_norm"),
+    ({"sensitivity": "proximal", "model": "softmax", "feature_norm": 1e308}, "feature_norm"),
     ({"clients": 99_999_999}, "clients"),
     ({"rounds": 100_000_000}, "rounds"),
     ({"clients": 10**400}, "clients"),

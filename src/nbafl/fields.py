@@ -218,6 +218,7 @@ class PlanFields(BaseModel):
         "norm bound of (features, 1) of each record, above 1",
         Entry("Feature norm", PRIVACY, "R", unset="none", shown="details"),
         gt=1,
+        le=1e30,
     )
     tolerance: float | None = _field(
         None,
