@@ -37,6 +37,8 @@ IMPOSSIBLE = [
     ({"exposures": 0}, "exposures"),
     ({"exposures": 10**20}, "exposures"),
     ({"clip": 0}, "clip"),
+    ({"record_clip": 0}, "record_clip"),
+    ({"record_clip": 1e-308}, "record_clip"),
     ({"samples": 0}, "samples"),
     ({"sizes": (5, 0)}, "sizes"),
     ({"clients": 3, "sizes": (5, 5)}, "sizes"),

@@ -211,7 +211,8 @@ class PlanFields(BaseModel):
         1.0,
         "norm bound of each record's gradient",
         Entry("Record gradient norm", PRIVACY, "G", slider=Slider(0.01, 100), shown="front", fitted=True),
-        gt=0,
+        ge=1e-30,
+        le=1e30,
     )
     feature_norm: float | None = _field(
         None,
