@@ -211,13 +211,15 @@ class PlanFields(BaseModel):
         1.0,
         "norm bound of each record's gradient",
         Entry("Record gradient norm", PRIVACY, "G", slider=Slider(0.01, 100), shown="front", fitted=True),
-        gt=0,
+        ge=1e-30,
+        le=1e30,
     )
     feature_norm: float | None = _field(
         None,
         "norm bound of (features, 1) of each record, above 1",
         Entry("Feature norm", PRIVACY, "R", unset="none", shown="details"),
         gt=1,
+        le=1e30,
     )
     tolerance: float | None = _field(
         None,

@@ -84,3 +84,5 @@ def test_one_client_is_one_client() -> None:
     assert (
         two.described() == "2 clients with 4 records each (8 in all), 3 features, 2 classes, no test records"
     )
+    persons = Federation.from_arrays([(x, y)] * 2, groups=[[0, 0, 1, 1], [0, 1, 2, 2]])
+    assert persons.described().startswith("2 clients with 4 records each (8 in all) of 5 persons, 3 features")

@@ -207,3 +207,14 @@ def test_what_was_read_from_the_data_stands_in_the_statement(tmp_path, hospitals
         path.write_text("\n".join(rows) + "\n")
     bare = train(hospitals, tmp_path / "bare").privacy
     assert any("the classes 'ill', 'well'" in each for each in bare["not_covered"])
+
+
+def test_a_model_of_records_that_had_features_already_is_used_on_such_records(tmp_path):
+    images = np.random.default_rng(0).random((40, 1, 8, 8), dtype=np.float32)
+    y = np.arange(40) % 2
+    given = nbafl.Federation.from_arrays([(images[:20], y[:20]), (images[20:], y[20:])], test=(images, y))
+    seen = given.with_features("scattering")
+    run = nbafl.simulate(nbafl.Plan(rounds=2), seen, out=tmp_path / "run")
+    assert run.plan.features == "raw"
+    found = nbafl.Run.load(run.path).predict(seen.test[0]).values
+    assert np.mean(found == y.astype(str)) == pytest.approx(run.metrics[-1]["test_accuracy"])

@@ -93,6 +93,8 @@ class Holding:
         records = (
             f"{held} records each ({int(sizes.sum()):,} in all)" if self.clients > 1 else f"{held} records"
         )
+        if self.persons is not None:
+            records += f" of {int(self.units.sum()):,} persons"
         made_of = "tokens" if self.tokens else "features"
         return f"{self.clients:,} client{'s'[: self.clients != 1]} with {records}, {each:,} {made_of}, {what}, {test}"
 

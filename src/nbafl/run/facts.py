@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from nbafl.simulation.models import Factory
 
 
-def of_simulation(federation: Federation, model: str | nn.Module | Factory) -> Facts:
-    """The data and the model as they were handed over."""
-    data, shape = federation.source or FROM_PYTHON, federation.given_shape or federation.shape
+def of_simulation(federation: Federation, model: str | nn.Module | Factory, features: str) -> Facts:
+    """The data and the model as they were handed over; `features`: the plan's, which the records have by now."""
+    data, shape = federation.source or FROM_PYTHON, federation.shape
+    if features != "raw":
+        shape = federation.given_shape or shape
     return _facts(
         data, told_code(model), "simulation", federation.task, shape, federation.outputs,
         int(federation.sizes.sum()), tuple(federation.names[:NAMED]), federation.classes, federation.schema,

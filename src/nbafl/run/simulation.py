@@ -97,7 +97,7 @@ def simulate(
         data = PreparedData.of(plan, federation)
     federation = data.federation
     check_fits(plan, federation)
-    made = facts.of_simulation(federation, plan.model if model is None else model)
+    made = facts.of_simulation(federation, plan.model if model is None else model, plan.features)
     model = _model(model or plan.model, federation, plan.seed)
     if not (resume and out is not None and checkpoint.kept(Path(out))):
         model = start_from(plan, model)
