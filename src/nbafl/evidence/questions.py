@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nbafl.folders.facts import Facts
-from nbafl.privacy import adversary
+from nbafl.privacy import adversary, badges
 
 Answer = dict[str, str]
 
@@ -91,7 +91,7 @@ def _attack(statement: dict[str, Any]) -> str:
     if statement["epsilon"] is None:
         return "Everything: no finite epsilon holds."
     tests = "; ".join(
-        f"at {100 * each['false_positive_rate']:g}% false alarms it detects at most {100 * each['true_positive_rate']:.3g}%"
+        f"at {100 * each['false_positive_rate']:g}% false alarms it detects at most {badges.percent(each['true_positive_rate'])}"
         for each in statement["attack"]
     )
     return f"The best test against one {statement['unit']}, by the adversary named above: {tests}."

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nbafl.privacy import subsampling
+from nbafl.privacy import badges, subsampling
 from nbafl.privacy.adversary import Adversary, of_key
 from nbafl.privacy.dropouts import AnsweredRound
 from nbafl.privacy.outcome import Outcome
@@ -280,7 +280,7 @@ class Statement:
         return (
             f"That means: for any conclusion this adversary may draw from what it sees, the probability is at most "
             f"{times} times what it would be {otherwise}, plus {self.delta:g}. If it tests {question} and accepts a false "
-            f"alarm in 1 case of 100, it detects at most {100 * self._power(0.01):.3g} of 100."
+            f"alarm in 1 case of 100, it detects at most {badges.percent(self._power(0.01))}."
         )
 
     def _against_others(self) -> str:
