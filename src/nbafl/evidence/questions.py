@@ -91,7 +91,8 @@ def _attack(statement: dict[str, Any]) -> str:
     if statement["epsilon"] is None:
         return "Everything: no finite epsilon holds."
     tests = "; ".join(
-        f"at {100 * each['false_positive_rate']:g}% false alarms it detects at most {badges.percent(each['true_positive_rate'])}"
+        f"at {100 * each['false_positive_rate']:g}% false alarms it detects at most "
+        f"{badges.percent(each['true_positive_rate'])}"
         for each in statement["attack"]
     )
     return f"The best test against one {statement['unit']}, by the adversary named above: {tests}."
