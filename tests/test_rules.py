@@ -113,9 +113,13 @@ def said(installed: dict[str, str], cwd: Path, *arguments: str) -> str:
 
 
 def test_the_command_line_knows_both(installed, tmp_path):
-    text = " ".join(said(installed, tmp_path, "plan", "--help").split())
-    assert "toy (a toy that halves what it clips)" in text
-    assert "nosy-neighbour" in text
+    short, whole = (
+        " ".join(said(installed, tmp_path, "plan", each).split()) for each in ("--help", "--help-all")
+    )
+    assert ", toy" in short
+    assert "toy (a toy that halves what it clips)" in whole
+    assert "nosy-neighbour" in short
+    assert "nosy-neighbour" in whole
 
 
 def test_a_plan_is_made_of_both(installed, tmp_path):
