@@ -80,11 +80,11 @@ def test_the_papers_rule_does_not_keep_its_claim(page, server: Server) -> None:
 
 NONSENSE = (
     ("epsilon", "lots", "epsilon must be a number, got 'lots'."),
-    ("epsilon", "-3", "epsilon must be greater than 0, got -3.0."),
+    ("epsilon", "-3", "epsilon must be at least 0.000000001, got -3.0."),
     ("delta", "2", "delta must be less than 1, got 2.0."),
     ("clients", "3.5", "clients must be a whole number, got '3.5'."),
     ("per_round", "60", "per_round must be at most clients (50), got 60."),
-    ("exposures", "1e9", "exposures must be at most rounds (25), got 1000000000."),
+    ("exposures", "1000", "exposures must be at most rounds (25), got 1000."),
     ("clip", "<script>", "clip must be a number, got '<script>'."),
 )
 
