@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from nbafl.plan import Plan
-from nbafl.studio.answer import answer
 from nbafl.studio.background import Background, Declined
+from nbafl.studio.draft import Draft
 
 
 def _in_the_background(scenario) -> None:
@@ -32,7 +31,7 @@ def test_long_work_is_given_up_and_the_next_question_is_answered() -> None:
         asyncio.get_running_loop().call_later(0.1, wanted.clear)
         assert await background.make(time.sleep, 3600, wanted=lambda: bool(wanted)) is None
         with pytest.raises(Declined) as refusal:
-            await background.make(answer, Plan(epsilon=1e300))
+            await background.make(Draft.from_query({"epsilon": "1e300"}).plan)
         assert refusal.value.field == "epsilon"
 
     _in_the_background(scenario)
