@@ -17,6 +17,7 @@ from nbafl.privacy.dropouts import (
     AnsweredRound,
     delta_of_rounds,
     epsilon_of_rounds,
+    most_top_up,
     realised_cost,
     top_up_variance,
 )
@@ -87,6 +88,25 @@ def test_top_up_of_equal_clients() -> None:
         0.09 * 10 / 1600 + 0.01 * (2500 / 1600 - 1)
     )
     assert top_up_variance(weights, np.full(50, 0.3), 0.1, np.ones(50, dtype=bool)) == 0
+
+
+def test_the_most_that_a_server_adds_is_the_most_over_all_draws() -> None:
+    rng, downlink = np.random.default_rng(3), 0.2
+    for equal in (True, False) * 20:
+        weights = np.full(6, 1 / 6) if equal else rng.dirichlet(np.ones(6))
+        sigma, drawn = np.full(6, 0.3) if equal else rng.uniform(0.1, 1, 6), int(rng.integers(1, 7))
+        found: dict[tuple[int, ...], float] = {}
+        for draw in map(list, itertools.combinations(range(6), drawn)):
+            for there in itertools.product((False, True), repeat=drawn):
+                if any(there):
+                    who = tuple(np.array(draw)[list(there)])
+                    extra = top_up_variance(weights[draw], sigma[draw], downlink, np.array(there))
+                    found[who] = max(found.get(who, 0.0), extra)
+        for who, extra in found.items():
+            most = most_top_up(weights, sigma, downlink, drawn, np.array(who))
+            anybody = most_top_up(weights, sigma, downlink, drawn, len(who))
+            assert extra <= most * (1 + 1e-9) <= anybody * (1 + 1e-8)
+            assert not equal or extra == pytest.approx(anybody, rel=1e-9, abs=1e-15)
 
 
 def test_the_top_up_is_no_larger_than_needed() -> None:

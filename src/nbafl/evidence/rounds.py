@@ -15,7 +15,7 @@ import numpy as np
 from nbafl.evidence.comparison import TOLERANCE, Finding, is_number
 from nbafl.folders.facts import Facts
 from nbafl.plan import Plan
-from nbafl.privacy.dropouts import AnsweredRound
+from nbafl.privacy.dropouts import AnsweredRound, most_top_up
 
 
 def is_secret(plan: Plan) -> bool:
@@ -85,21 +85,7 @@ def _wrong(entry: dict[str, Any], plan: Plan) -> Iterator[str]:
 
 
 def _most_extra(answered: int | list[int], plan: Plan) -> float:
-    """The most variance that a server adds after these answers, math.md (7.1), whoever else was drawn."""
-    weights, noise = plan.client_weights, plan.noise_scales()
-    variances = (weights * noise.sigma_uplink) ** 2
-    if isinstance(answered, int):  # nobody tells who it was
-        count, kept, others = answered, np.sort(weights)[:answered].sum(), np.ones(plan.clients, dtype=bool)
-    else:
-        count, kept, others = (
-            len(answered),
-            weights[answered].sum(),
-            ~np.isin(np.arange(plan.clients), answered),
-        )
-    missing = plan.drawn - count
-    if not missing:
-        return 0.0
-    hidden = np.sort(variances[others])[-missing:].sum()
-    whole = kept + np.sort(weights[others])[-missing:].sum()
-    most = (hidden + noise.sigma_downlink**2 * (whole**2 - kept**2)) / kept**2
-    return float(most) * (1 + TOLERANCE)
+    """The most variance that a server adds after these answers."""
+    noise, who = plan.noise_scales(), _who(answered)
+    most = most_top_up(plan.client_weights, noise.sigma_uplink, noise.sigma_downlink, plan.drawn, who)
+    return most * (1 + TOLERANCE)

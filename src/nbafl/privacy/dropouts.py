@@ -56,7 +56,34 @@ def top_up_variance(
         )
     kept = float(np.sum(share[mask]))
     missing = float(np.sum((share * sigma_uplink)[~mask] ** 2))
-    return (missing + sigma_downlink**2 * (1 - kept**2)) / kept**2 if not mask.all() else 0.0
+    return _top_up(missing, kept, 1.0, sigma_downlink) if not mask.all() else 0.0
+
+
+def most_top_up(
+    weights: np.ndarray,
+    sigma_uplink: np.ndarray,
+    sigma_downlink: float,
+    drawn: int,
+    answered: np.ndarray | int,
+) -> float:
+    """The most that `top_up_variance` can be, whoever else was drawn; `weights` and `sigma_uplink` are of all clients."""
+    weights, others = np.asarray(weights, dtype=float), np.ones(len(weights), dtype=bool)
+    if isinstance(answered, int):  # nobody tells who it was
+        count, kept = answered, float(np.sort(weights)[:answered].sum())
+    else:
+        count, kept = len(answered), float(weights[answered].sum())
+        others[answered] = False
+    missing = drawn - count
+    if not missing:
+        return 0.0
+    hidden = float(np.sort((weights * sigma_uplink)[others] ** 2)[-missing:].sum())
+    whole = kept + float(np.sort(weights[others])[-missing:].sum())
+    return _top_up(hidden, kept, whole, sigma_downlink)
+
+
+def _top_up(missing: float, kept: float, whole: float, sigma_downlink: float) -> float:
+    """math.md (7.1): `missing` is the variance that did not come; `kept`, `whole`: weights that came, and should have."""
+    return (missing + sigma_downlink**2 * (whole**2 - kept**2)) / kept**2
 
 
 def epsilon_of_rounds(
