@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 
@@ -88,6 +89,14 @@ def test_a_federations_data_are_the_clients_own_tables():
     made = of_federation(plan, ("north", "south"), "binary", (4,), 1, None)
     told = dict(five_lines(plan, made, plan.statement("0" * 64, 5, simulated=False).to_dict()))
     assert told["Data"].startswith("The clients' own tables; ")
+
+
+@pytest.mark.parametrize(("folder", "told"), [("data/hospital", "hospital"), (".", "one folder")])
+def test_tables_in_the_folder_where_it_was_started_are_of_a_folder_too(tmp_path, folder, told):
+    """It said "Tables of ; from the columns"."""
+    run = run_of(tmp_path)
+    facts = dataclasses.replace(run.facts, data=folder)
+    assert dict(five_lines(run.plan, facts, run.privacy))["Data"].startswith(f"Tables of {told}")
 
 
 def test_without_noise_nothing_is_promised(tmp_path):

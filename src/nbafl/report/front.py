@@ -55,7 +55,7 @@ def _data(plan: Plan, facts: Facts | None) -> str:
         FROM_PYTHON: "Data given from Python",
         OF_CLIENTS: "The clients' own tables",
     }
-    named = known.get(facts.data, f"Tables of {Path(facts.data).name}")
+    named = known.get(facts.data, f"Tables of {Path(facts.data).name or 'one folder'}")
     count = classes_of(facts.task, facts.outputs)
     what = f"{count} classes" if count else "a number"
     if facts.classes is not None and len(facts.classes) <= NAMED:
